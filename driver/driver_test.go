@@ -236,10 +236,9 @@ func TestTroubleHidesURLs(t *testing.T) {
 
 func TestTroubleInWords(t *testing.T) {
 	for want, err := range map[string]error{
-		"no answer in time":                         context.DeadlineExceeded,
-		"connection refused: nothing listens there": &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
-		"it cut the connection: EOF":                io.EOF,
-		"it cut the connection: unexpected EOF":     io.ErrUnexpectedEOF,
+		"no answer in time":                                  context.DeadlineExceeded,
+		"connection refused: nothing listens there":          &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"it cut the connection before the end of its answer": errors.Join(io.EOF, io.ErrUnexpectedEOF),
 	} {
 		got := Trouble(&url.Error{Op: "Get", URL: "http://h/", Err: err})
 		if got.Error() != want || !problem.Is(got, problem.Unavailable) {

@@ -24,6 +24,7 @@ import (
 const MaxAnswer = 4 << 20
 
 var (
+	errCut       = errors.New("it cut the connection before the end of its answer")
 	errElsewhere = errors.New("it points to another host")
 	errTooLarge  = errors.New("the answer is larger than one may be")
 )
@@ -191,7 +192,7 @@ func Trouble(err error, secrets ...secret.Value) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return problem.Unavailablef("%w", errSilent)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return problem.Unavailablef("it cut the connection: %s", Sanitize(err.Error(), secrets...))
+		return problem.Unavailablef("%w", errCut)
 	}
 	return problem.Unavailablef("%s", problem.Quote(Sanitize(err.Error(), secrets...)))
 }

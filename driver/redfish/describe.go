@@ -76,7 +76,7 @@ func (s *bmcSession) identify(sys *computerSystem, out *metal.BMC) error {
 		Vendor string
 		OEM    map[string]any `json:"Oem"`
 	}
-	if _, err := s.bmc.Get(conversation.RootPath, &top); problem.Is(err, problem.Unavailable) {
+	if _, err := s.bmc.Get(conversation.RootPath, &top); problem.Is(err, problem.Unavailable) && s.bmc.LeaveOut(err) != nil {
 		return err
 	}
 	if sys.Manufacturer == "" {
@@ -88,7 +88,7 @@ func (s *bmcSession) identify(sys *computerSystem, out *metal.BMC) error {
 	of.bmcModel, of.firmware = "", ""
 	for _, at := range sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)] {
 		var manager struct{ Model, FirmwareVersion string }
-		if _, err := s.bmc.Get(at.Path, &manager); problem.Is(err, problem.Unavailable) {
+		if _, err := s.bmc.Get(at.Path, &manager); problem.Is(err, problem.Unavailable) && s.bmc.LeaveOut(err) != nil {
 			return err
 		}
 		of.bmcModel, of.firmware = manager.Model, manager.FirmwareVersion

@@ -111,7 +111,7 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 	lists := conversation.Links{sys.LogServices}
 	var first error
 	noteFault := func(err error) {
-		if err != nil && !errors.Is(err, conversation.ErrMissing) {
+		if r.s.bmc.LeaveOut(err) != nil || err != nil && !errors.Is(err, conversation.ErrMissing) {
 			first = cmp.Or(first, err)
 		}
 	}
@@ -162,7 +162,7 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 	case first != nil:
 		return nil, first
 	}
-	return nil, problem.Unsupportedf("the BMC has no event log")
+	return nil, problem.Unsupportedf("the BMC has no event log%s", r.s.bmc.LeftOut())
 }
 
 // ownerName is the collection and the id of the resource that has a list of logs, as "Systems/1".
@@ -313,21 +313,24 @@ func isNewestFirst(all []*rawEntry) bool {
 }
 
 // entries makes entries of what a list has, and reads those to which it has only links, the newest first.
-func (r *logReader) entries(all []*rawEntry) (out []metal.LogEntry, err error) {
+func (r *logReader) entries(all []*rawEntry) ([]metal.LogEntry, error) {
+	var out []metal.LogEntry
 	for _, e := range slices.Backward(all) {
 		if e.isLink() {
-			if err = r.get(scalarText(e.Path), e); errors.Is(err, conversation.ErrMissing) {
-				err = nil // it was removed meanwhile
-				continue
-			}
-			if err != nil {
-				break
+			if err := r.get(scalarText(e.Path), e); errors.Is(err, errLogTooLarge) || r.s.bmc.LeaveOut(err) != nil {
+				return reversed(out), err
+			} else if err != nil {
+				continue // it was removed meanwhile, or cannot be read
 			}
 		}
 		out = append(out, r.entry(e))
 	}
-	slices.Reverse(out)
-	return out, err
+	return reversed(out), nil
+}
+
+func reversed(all []metal.LogEntry) []metal.LogEntry {
+	slices.Reverse(all)
+	return all
 }
 
 func (r *logReader) entry(e *rawEntry) metal.LogEntry {

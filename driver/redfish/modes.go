@@ -123,8 +123,11 @@ func (d *Driver) SetBootMode(ctx context.Context, n *metal.Node, mode string) er
 
 // secureBoot is a SecureBoot resource.
 type secureBoot struct {
-	Enable *bool `json:"SecureBootEnable"`
-	etag   string
+	Enable   *bool `json:"SecureBootEnable"`
+	Settings struct {
+		SettingsObject conversation.Link
+	} `json:"@Redfish.Settings"`
+	etag string
 }
 
 func (s *bmcSession) secureBoot() (path string, doc secureBoot, err error) {
@@ -163,7 +166,8 @@ func (d *Driver) SetSecureBoot(ctx context.Context, n *metal.Node, on bool) erro
 		if err != nil || *doc.Enable == on {
 			return err
 		}
-		order, err := s.bmc.Patch(path, doc.etag, map[string]bool{"SecureBootEnable": on})
+		at := patchTarget{path: path, etag: doc.etag, settings: doc.Settings.SettingsObject.Path}
+		order, err := s.patchEither(&at, map[string]bool{"SecureBootEnable": on})
 		if err != nil {
 			return err
 		}

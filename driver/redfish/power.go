@@ -72,7 +72,9 @@ func (s *bmcSession) setPower(ctx context.Context, want metal.Power) error {
 // What happens after a power order that a BMC refuses because the power is on its way: BMCs refuse to turn on what is just coming on.
 const (
 	// settleLook is the time between two looks until the power settles.
-	settleLook = time.Second
+	settleLook = 500 * time.Millisecond
+	// minLooks is how often the power is looked at again where the BMC shows no change: some change it unseen.
+	minLooks = 10
 	// settleTime is how long the power may take to settle before the refusal counts.
 	settleTime = 30 * time.Second
 	// maxOrders bounds how often an order is given that is refused for now.
@@ -108,7 +110,7 @@ func (s *bmcSession) orderPower(ctx context.Context, sys *computerSystem, want m
 	return err
 }
 
-// awaitSettled looks until the power does not change, at least twice. changed: it was on its way meanwhile.
+// awaitSettled looks until the power is as wanted or does not change. changed: it was on its way meanwhile.
 func (s *bmcSession) awaitSettled(ctx context.Context, want metal.Power) (now *computerSystem, changed bool, err error) {
 	deadline := time.Now().Add(settleTime)
 	for look := 0; ; look++ {
@@ -116,7 +118,7 @@ func (s *bmcSession) awaitSettled(ctx context.Context, want metal.Power) (now *c
 			return now, changed, err
 		}
 		changed = changed || now.isChanging()
-		if now.settled(want) || !now.isChanging() && look > 0 || time.Now().After(deadline) {
+		if now.settled(want) || !now.isChanging() && look >= minLooks || time.Now().After(deadline) {
 			return now, changed, nil
 		}
 		if err := pause(ctx, settleLook); err != nil {

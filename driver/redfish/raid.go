@@ -97,6 +97,7 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 				c.volumes = append(c.volumes, v)
 			}
 		})
+		left = slices.DeleteFunc(left, func(err error) bool { return errors.Is(err, conversation.ErrMissing) }) // a volume that is gone
 		if c.unread = errors.Join(left...); c.unread == nil {
 			c.unread = err
 		}

@@ -30,6 +30,9 @@ const (
 	versionWait = 5 * time.Minute
 )
 
+// maxUpdateOrders bounds how often the order of one image is given that gets no answer and leaves no trace.
+const maxUpdateOrders = 3
+
 // updateRecord is the update under way.
 type updateRecord struct {
 	Digest string `json:"digest"` // of all images of the step
@@ -41,6 +44,7 @@ type updateRecord struct {
 	IntendedAt time.Time `json:"intended_at,omitzero"`
 	Tasks      []string  `json:"tasks,omitempty"`
 	Restarted  bool      `json:"restarted,omitempty"`
+	Orders     int       `json:"orders,omitempty"` // how often the order was given without an answer
 	BegunAt    time.Time `json:"begun_at,omitzero"`
 	EndedAt    time.Time `json:"ended_at,omitzero"` // when the task had ended
 }
@@ -180,6 +184,9 @@ func (s *bmcSession) beginUpdate(ctx context.Context, n *metal.Node, r *updateRe
 		return err
 	}
 	r.Before = now
+	if r.Orders++; r.Orders > maxUpdateOrders {
+		return problem.Conflictf("the BMC gave no answer to %d orders to take the firmware image, and does not show that it works on it; look at its own pages", maxUpdateOrders)
+	}
 	if err = s.orderUpdate(r, image, service); err == nil {
 		r.BegunAt = time.Now()
 	} else if !refusal.IsOfGateway(err) && refusal.StatusOf(err) != 0 {

@@ -149,14 +149,27 @@ func (s *bmcSession) subscribe(at string, args metal.Object) (any, error) {
 	if err = order.Sure(err); err != nil {
 		return nil, err
 	}
-	var doc map[string]any
-	if order.Doc(&doc) && doc["Id"] != nil {
-		return subscriptionView(doc), nil
-	}
-	if _, err := s.bmc.Get(order.Created, &doc); err != nil {
+	if err := s.bmc.Follow(s.bmc.Context(), order); err != nil {
 		return nil, err
 	}
-	return subscriptionView(doc), nil
+	var doc map[string]any
+	if order.Doc(&doc) && doc["Id"] != nil && order.Task == "" {
+		return subscriptionView(doc), nil
+	}
+	if order.Created != "" && order.Task == "" {
+		_, err = s.bmc.Get(order.Created, &doc)
+		return subscriptionView(doc), err
+	}
+	var found map[string]any
+	_, err = conversation.Each(s.bmc, conversation.Link{Path: at}, maxParts, func(_, _ string, one *map[string]any) {
+		if (*one)["Destination"] == body["Destination"] {
+			found = *one // the last is the newest
+		}
+	})
+	if err == nil && found == nil {
+		err = problem.Unavailablef("the BMC took the subscription, but does not list it")
+	}
+	return subscriptionView(found), err
 }
 
 // one is the path of a subscription among those of the collection.

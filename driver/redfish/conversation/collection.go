@@ -3,7 +3,7 @@ package conversation
 import (
 	"context"
 	"errors"
-	"time"
+	"strings"
 
 	"salvor/driver"
 	"salvor/driver/redfish/refusal"
@@ -15,9 +15,22 @@ const MaxPages = 20
 
 // page is a page of a collection.
 type page struct {
-	Members Links
+	Members any
+	Count   *int `json:"Members@odata.count"`
 	Next    Link `json:"Members@odata.nextLink"`
 	OldNext Link `json:"@odata.nextLink"`
+}
+
+// links are the members of a page. A page that has no list of members is no page of a collection.
+func (c *Conversation) links(ref string, one page) (Links, error) {
+	out, left := linksIn(one.Members)
+	if left < 0 || one.Members == nil && (one.Count == nil || *one.Count > 0) {
+		return nil, problem.Tries(strangeTries, problem.Unavailablef("%w: the list %s has no members that can be read", errPage, driver.Sanitize(ref)))
+	}
+	if left > 0 {
+		c.leaveOut(problem.Unavailablef("%d members of the list %s are no links", left, driver.Sanitize(ref)))
+	}
+	return out, nil
 }
 
 // Members reads the links of a collection, at most most of them, page by page, and each once.
@@ -26,16 +39,20 @@ func (c *Conversation) Members(ref string, most int) ([]Link, error) {
 	seen := map[string]bool{sameResource(ref): true}
 	for range MaxPages {
 		var one page
-		if _, err := c.Get(ref, &one); err != nil {
-			if len(out) == 0 {
-				return nil, err
-			}
-			c.noteOnce("a further page of the list %s cannot be read, and its members are left out: %v", driver.Sanitize(ref), err)
+		_, err := c.Get(ref, &one)
+		var members Links
+		if err == nil {
+			members, err = c.links(ref, one)
+		}
+		if err != nil && len(out) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			c.leaveOut(err)
 			break
 		}
-		for _, link := range one.Members {
-			path := Join(ref, link.Path)
-			if path != "" && !seen[sameResource(path)] {
+		for _, link := range members {
+			if path := Join(ref, link.Path); path != "" && !seen[sameResource(path)] {
 				seen[sameResource(path)] = true
 				out = append(out, Link{path})
 			}
@@ -44,18 +61,18 @@ func (c *Conversation) Members(ref string, most int) ([]Link, error) {
 		if next == "" {
 			next = one.OldNext.Path
 		}
-		if next = Join(ref, next); next == "" || len(out) >= most || len(one.Members) == 0 || seen[next] {
+		if next = Join(ref, next); next == "" || len(out) >= most || len(members) == 0 || seen[sameResource(next)] {
 			break
 		}
-		seen[next] = true
+		seen[sameResource(next)] = true
 		ref = next
 	}
 	return out[:min(len(out), most)], nil
 }
 
 // Each reads the members of a collection, each by itself, and calls fn with path, ETag and content of those that can be read. A member that
-// cannot be read is noted once, and left has its error. The error is that of the collection, or of its first member where no member can be
-// read. Without a link there are no members.
+// cannot be read is left out and noted, and left has its error. The error is that of the collection, or of its first member where no member
+// can be read. Without a link there are no members.
 func Each[T any](c *Conversation, list Link, most int, fn func(path, etag string, doc *T)) (left []error, err error) {
 	if list.Path == "" {
 		return nil, nil
@@ -67,58 +84,54 @@ func Each[T any](c *Conversation, list Link, most int, fn func(path, etag string
 	return EachOf(c, members, fn)
 }
 
-// EachOf is Each for links. A member that the BMC cannot show now is read once more after the others.
+// EachOf is Each for links.
 func EachOf[T any](c *Conversation, members []Link, fn func(path, etag string, doc *T)) (left []error, err error) {
-	read := 0
-	var later []Link
-	for round := range 2 {
-		for _, member := range members {
-			doc := new(T)
-			etag, err := c.Get(member.Path, doc)
-			switch {
-			case err == nil:
-				read++
-				fn(member.Path, etag, doc)
-			case isOfAll(err), c.ctx.Err() != nil:
-				return left, err
-			case round == 0 && problem.Is(err, problem.Unavailable):
-				later = append(later, member)
-			default:
-				left = append(left, err)
-			}
-		}
-		if members = later; len(members) == 0 {
-			break
-		}
-		if round == 0 {
-			if err := c.pause(laterPause); err != nil {
-				return left, err
-			}
+	for _, member := range members {
+		doc := new(T)
+		etag, err := c.Get(member.Path, doc)
+		switch {
+		case err == nil:
+			fn(member.Path, etag, doc)
+		case isOfAll(err), c.ctx.Err() != nil:
+			return left, err
+		default:
+			left = append(left, err)
 		}
 	}
-	if len(left) > 0 && read == 0 {
+	if len(left) > 0 && len(left) == len(members) {
 		return left, left[0]
 	}
 	for _, err := range left {
-		_ = c.LeaveOut(err)
+		c.leaveOut(err)
 	}
 	return left, nil
 }
 
-// laterPause is the time before members are read again that the BMC could not show.
-const laterPause = 300 * time.Millisecond
-
-// LeaveOut notes that a part of the machine could not be read, once, and gives nil. An error that would meet every resource of the BMC, or of
-// an operation that is cut off, stays.
+// LeaveOut notes that a part of the machine could not be read, once, and gives nil. The error of a refused login, of a BMC that does not answer
+// at all, and of an operation that is cut off stays.
 func (c *Conversation) LeaveOut(err error) error {
-	switch {
-	case err == nil:
-	case isOfAll(err), c.ctx.Err() != nil:
-		return err
-	default:
-		c.noteOnce("a part of the machine is left out, because the BMC does not show it: %v", err)
+	if err == nil {
+		return nil
 	}
+	isSilent := c.asked && errors.Is(err, context.DeadlineExceeded) // at one resource, after others have answered
+	if isOfAll(err) && !isSilent || c.ctx.Err() != nil {
+		return err
+	}
+	c.leaveOut(err)
 	return nil
+}
+
+func (c *Conversation) leaveOut(err error) {
+	c.left = append(c.left, err.Error())
+	c.noteOnce("a part of the machine is left out, because the BMC does not show it: %v", err)
+}
+
+// LeftOut says in an error, behind what is missing, what could not be read in this conversation; empty: nothing.
+func (c *Conversation) LeftOut() string {
+	if len(c.left) == 0 {
+		return ""
+	}
+	return "; what the BMC does not show may have it: " + strings.Join(c.left[:min(len(c.left), 3)], "; ")
 }
 
 // isOfAll tells whether an error would meet every resource of the BMC: a refused login, or a BMC that does not answer.

@@ -71,6 +71,7 @@ type Conversation struct {
 	renewals int            // how many sessions the BMC has forgotten
 	asked    bool           // a request has succeeded in the present session
 	sent     bool           // the last request had a connection, so that the BMC may have got it
+	left     []string       // what could not be read
 	received int            // bytes of answers
 	hidden   []secret.Value // further texts to mask in what the BMC says
 }
@@ -239,7 +240,7 @@ func (c *Conversation) deleteSession() {
 }
 
 // maxRenewals bounds how many sessions one conversation opens in place of those that the BMC has forgotten.
-const maxRenewals = 8
+const maxRenewals = 100
 
 // renew opens another session in place of one that the BMC has forgotten. A session in which nothing has succeeded yet is not renewed twice.
 // It deletes the former session first: a BMC that answers 401 for one resource only, by a privilege or a licence, has it still, and has few.

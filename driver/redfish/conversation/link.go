@@ -1,9 +1,11 @@
 package conversation
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"salvor/problem"
@@ -33,7 +35,7 @@ func (l *Link) UnmarshalJSON(text []byte) error {
 func LinkIn(v any) string {
 	switch v := v.(type) {
 	case string:
-		if ref := strings.TrimSpace(v); strings.Contains(ref, "/") {
+		if ref := strings.TrimSpace(v); strings.Contains(ref, "/") && !strings.ContainsAny(ref, " []{}<>\"") {
 			return ref
 		}
 	case []any:
@@ -42,7 +44,7 @@ func LinkIn(v any) string {
 		}
 	case map[string]any:
 		for _, name := range []string{"@odata.id", "href", "Uri"} {
-			if ref, ok := v[name].(string); ok {
+			if ref, ok := v[name].(string); ok && !strings.ContainsAny(strings.TrimSpace(ref), " []{}<>\"") {
 				return strings.TrimSpace(ref)
 			}
 		}
@@ -59,21 +61,32 @@ func (l *Links) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &v); err != nil {
 		return err
 	}
-	*l = nil
-	list, ok := v.([]any)
-	if !ok {
-		list = []any{v}
-	}
-	for _, e := range list {
-		if ref := LinkIn(e); ref != "" {
-			*l = append(*l, Link{ref})
-		}
-	}
+	*l, _ = linksIn(v)
 	return nil
 }
 
+// linksIn are the references of a list, and how many of its elements are none; -1: the value is no list.
+func linksIn(v any) (out Links, left int) {
+	list, ok := v.([]any)
+	if !ok {
+		if ref := LinkIn(v); ref != "" || v == nil {
+			return append(out, Link{ref})[:min(1, len(ref))], 0
+		}
+		return nil, -1
+	}
+	for _, e := range list {
+		if ref := LinkIn(e); ref != "" {
+			out = append(out, Link{ref})
+		} else {
+			left++
+		}
+	}
+	return out, left
+}
+
 // resolve makes the path of a request of a reference in the resource at base. Of a URL the path counts, for BMCs name themselves by names
-// that only they know. A path without its first slash stands below the resource, or at the root if it begins as the service's paths do.
+// that only they know. A path without its first slash is relative as RFC 3986 says, but stands at the root if it begins as the service's paths
+// do, and below the resource if it is a bare name.
 func resolve(base, ref string) (*url.URL, error) {
 	bad := problem.Unavailablef("it links to %q, which is no path on it", ref)
 	to, err := url.Parse(strings.TrimSpace(ref))
@@ -86,6 +99,8 @@ func resolve(base, ref string) (*url.URL, error) {
 	case strings.HasPrefix(out.Path, "/"):
 	case strings.HasPrefix(out.Path, "redfish/"):
 		out.Path, out.RawPath = "/"+out.Path, ""
+	case strings.Contains(strings.TrimRight(out.Path, "/"), "/"):
+		out.Path, out.RawPath = base[:strings.LastIndexByte(base, '/')+1]+out.Path, ""
 	default:
 		out.Path, out.RawPath = strings.TrimRight(base, "/")+"/"+out.Path, ""
 	}
@@ -96,6 +111,59 @@ func resolve(base, ref string) (*url.URL, error) {
 		}
 	}
 	return out, nil
+}
+
+// linkNames are the members of a document that hold references.
+var linkNames = []string{"@odata.id", "@odata.nextLink", "Members@odata.nextLink", "@Redfish.ActionInfo", "target", "href"}
+
+// hasRelative tells whether a document has a reference that is no path from the root.
+func hasRelative(text []byte) bool {
+	for _, name := range linkNames {
+		for rest := text; ; {
+			_, after, found := bytes.Cut(rest, []byte(`"`+name+`"`))
+			if !found {
+				break
+			}
+			rest = after
+			value := bytes.TrimLeft(after, " \t\r\n:")
+			if len(value) > 1 && value[0] == '"' && value[1] != '/' && value[1] != '"' {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// withPaths is a document whose references are paths from the root; base is the path of the document.
+func withPaths(text []byte, base string) []byte {
+	var doc any
+	if json.Unmarshal(text, &doc) != nil {
+		return text
+	}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			for name, e := range v {
+				if ref, ok := e.(string); ok && slices.Contains(linkNames, name) {
+					if path := Join(base, ref); path != "" {
+						v[name] = path
+					}
+				}
+				walk(e)
+			}
+		}
+	}
+	walk(doc)
+	out, err := json.Marshal(doc)
+	if err != nil {
+		return text
+	}
+	return out
 }
 
 // Join is the path of a reference that stands in the resource at base; empty: it is no path on the BMC.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"salvor/driver"
 	"salvor/driver/redfish/refusal"
@@ -33,8 +34,8 @@ type answer struct {
 
 // created is the path of what a request has made: by the Location header, or else by the body; empty: the BMC does not say.
 func (a *answer) created() string {
-	if at := a.header.Get("Location"); at != "" {
-		return Join(a.path, at)
+	if at := Join(a.path, a.header.Get("Location")); at != "" {
+		return at
 	}
 	var doc Link
 	if json.Unmarshal(a.body, &doc) != nil || doc.Path == "" {
@@ -63,6 +64,9 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 			c.release()
 		}
 		resp, text, err := c.send(method, to, content, headers)
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = problem.Unavailablef("%w: what it answers for %s is shorter than it says", errPage, driver.Sanitize(to.Path))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +91,7 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 			} else if renewed {
 				continue
 			}
-			if c.settings.Logins.Lately(c.settings.Login) {
+			if logsIn(resp.Request) && c.settings.Logins.Lately(c.settings.Login) {
 				if refused < len(retryPauses) {
 					if err := c.pause(retryPauses[refused]); err != nil {
 						return nil, err
@@ -164,18 +168,30 @@ func strayRedirect(format string, args ...any) error {
 	return problem.Tries(strangeTries, problem.Unavailablef(format, args...))
 }
 
+// laterPause is the time before a resource is read again that the BMC could not show.
+const laterPause = 300 * time.Millisecond
+
 // Get reads a resource into doc, a pointer to a struct or a map. A value that cannot be understood stays as it was, and is noted once. A
-// reference with a fragment reads that part of the resource. The ETag is empty if there is none.
+// resource that the BMC cannot show now is asked for once more. The ETag is empty if there is none.
 func (c *Conversation) Get(ref string, doc any) (etag string, err error) {
+	etag, err = c.getOnce(ref, doc)
+	if problem.Is(err, problem.Unavailable) && !isOfAll(err) && c.pause(laterPause) == nil {
+		etag, err = c.getOnce(ref, doc)
+	}
+	return etag, err
+}
+
+func (c *Conversation) getOnce(ref string, doc any) (etag string, err error) {
 	a, err := c.read(ref)
 	if err != nil {
 		return "", err
 	}
 	text := a.body
-	if _, pointer, ok := strings.Cut(ref, "#"); ok && pointer != "" {
-		if text, err = part(text, pointer); err != nil {
-			return "", c.fault(http.MethodGet, ref, &refusal.Refusal{Status: http.StatusNotFound})
-		}
+	if hasRelative(text) {
+		text = withPaths(text, a.path)
+	}
+	if _, pointer, ok := strings.Cut(ref, "#"); ok {
+		text = part(text, pointer)
 	}
 	odd, err := loose.Decode(text, doc)
 	if err != nil {
@@ -187,27 +203,33 @@ func (c *Conversation) Get(ref string, doc any) (etag string, err error) {
 	return a.header.Get("ETag"), nil
 }
 
-// part is what a JSON pointer names in a document.
-func part(text []byte, pointer string) ([]byte, error) {
+// part is what a JSON pointer names in a document, where that is a resource of its own; else it is the document.
+func part(text []byte, pointer string) []byte {
+	var at any
+	if json.Unmarshal(text, &at) != nil {
+		return text
+	}
 	for _, name := range strings.Split(strings.Trim(pointer, "/"), "/") {
-		var members map[string]json.RawMessage
-		var list []json.RawMessage
-		switch {
-		case json.Unmarshal(text, &members) == nil:
-			text = members[name]
-		case json.Unmarshal(text, &list) == nil:
-			text = nil
-			for i, e := range list {
-				if strconv.Itoa(i) == name {
-					text = e
-				}
+		switch v := at.(type) {
+		case map[string]any:
+			at = v[name]
+		case []any:
+			i, err := strconv.Atoi(name)
+			if err != nil || i < 0 || i >= len(v) {
+				return text
 			}
-		}
-		if len(text) == 0 {
-			return nil, ErrMissing
+			at = v[i]
 		}
 	}
-	return text, nil
+	one, _ := at.(map[string]any)
+	if one["@odata.id"] == nil && one["MemberId"] == nil {
+		return text
+	}
+	out, err := json.Marshal(one)
+	if err != nil {
+		return text
+	}
+	return out
 }
 
 // read reads a page of Redfish: an object. A page of something else, such as a login page, is called that.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"salvor/driver"
 	"salvor/wire/loose"
@@ -94,12 +95,17 @@ func Within(body []byte, isRead bool) *Refusal {
 		return nil
 	}
 	r := New(internalError, body)
-	isBad := func(m Message) bool { return strings.EqualFold(m.Severity, "critical") }
+	isBad := func(m Message) bool {
+		return strings.EqualFold(m.Severity, "critical") || top["error"] != nil && m.Severity == "" && m.ID != "" && !goodNames.MatchString(m.name())
+	}
 	if top["error"] == nil && isRead || !slices.ContainsFunc(r.Messages, isBad) {
 		return nil
 	}
 	return r
 }
+
+// goodNames are names of messages by which BMCs say in an error that a request succeeded, as HPE's do, or what remains to be done.
+var goodNames = regexp.MustCompile(`(?i)success|complete|created|added|modified|changed|updated|removed|deleted|required|progress|pending|accept|start|enabled|disabled|reset|none|^ok$`)
 
 // isPlaceholder tells a message that only says where the message is.
 func isPlaceholder(text string) bool {
@@ -118,11 +124,11 @@ func (r *Refusal) Words() string {
 }
 
 func (m Message) text() string {
-	if text := strings.TrimSpace(m.Message); text != "" && !isPlaceholder(text) {
+	if text := strings.TrimSpace(m.Message); strings.ContainsFunc(text, unicode.IsLetter) && !isPlaceholder(text) {
 		return text
 	}
 	name := m.name()
-	if name == "" {
+	if !strings.ContainsFunc(name, unicode.IsLetter) {
 		return ""
 	}
 	args := strings.Join(m.MessageArgs, ", ")
@@ -289,7 +295,10 @@ func (r *Refusal) isAbout(kind Kind, member string) bool {
 }
 
 // LastPart takes the name out of "#/Boot/BootSourceOverrideMode" and "Boot.BootSourceOverrideMode".
-func LastPart(pointer string) string { return pointer[strings.LastIndexAny(pointer, "/.#")+1:] }
+func LastPart(pointer string) string {
+	pointer = strings.TrimRight(pointer, "/")
+	return pointer[strings.LastIndexAny(pointer, "/.#")+1:]
+}
 
 func isLetter(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_'
