@@ -191,10 +191,15 @@ func Trouble(err error, secrets ...secret.Value) error {
 		return problem.Unavailablef("%w: nothing listens there", syscall.ECONNREFUSED)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return problem.Unavailablef("%w", errSilent)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+	case IsCut(err):
 		return problem.Unavailablef("%w", errCut)
 	}
 	return problem.Unavailablef("%s", problem.Quote(Sanitize(err.Error(), secrets...)))
+}
+
+// IsCut tells whether a peer ended the connection before the end of its answer.
+func IsCut(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // UnknownNameTries is how often a name is asked for that does not exist; a name server that fails is no such answer.

@@ -39,6 +39,32 @@ func (r *Replay) Writes() []string {
 	return out
 }
 
+// On tells whether the system at a path is on.
+func (r *Replay) On(system string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.document(system)["PowerState"] == "On"
+}
+
+// SetOn switches the system at a path on or off, as a hand at the button does.
+func (r *Replay) SetOn(system string, on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.change(system, map[string]any{"PowerState": map[bool]string{true: "On", false: "Off"}[on]})
+}
+
+// Images are the URLs of the media that are in virtual drives by an order.
+func (r *Replay) Images() (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, doc := range r.changed {
+		if image, _ := doc["Image"].(string); image != "" && doc["Inserted"] == true {
+			out = append(out, image)
+		}
+	}
+	return out
+}
+
 // ServeHTTP is the whole service.
 func (r *Replay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()

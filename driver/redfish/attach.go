@@ -66,7 +66,7 @@ func (d *Driver) AttachMedium(ctx context.Context, n *metal.Node, m metal.Medium
 		}
 		switch {
 		case fits == 0:
-			return problem.Invalidf("the BMC has no virtual %s%s", driver.Sanitize(m.DeviceType), s.bmc.LeftOut())
+			return s.bmc.Lacking(problem.Invalidf("the BMC has no virtual %s", driver.Sanitize(m.DeviceType)))
 		case len(free) == 0:
 			return problem.Conflictf("the only virtual %s holds the ramdisk that the machine boots; ask again when that has ended", m.DeviceType)
 		}

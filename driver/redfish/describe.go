@@ -47,7 +47,7 @@ func (s *bmcSession) describeDrives(out *metal.BMC) ([]*virtualMedia, error) {
 		out.DrivesKnown = true
 		return nil, nil
 	case err != nil:
-		return nil, err
+		return nil, s.bmc.LeaveOut(err)
 	}
 	takesStick := func(m *virtualMedia) bool { return m.takes("disk") }
 	out.DrivesKnown, out.OneDriveOnly = true, slices.ContainsFunc(drives, takesStick)

@@ -67,6 +67,9 @@ func (b *systemBoot) useStandardWords() {
 			use(&list[i])
 		}
 	}
+	if !slices.ContainsFunc(b.Allowed, func(target string) bool { return slices.Contains(words, target) }) {
+		b.Allowed = nil // a list without one word of the standard tells nothing
+	}
 }
 
 // virtualMedia is a VirtualMedia resource.

@@ -162,7 +162,7 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 	case first != nil:
 		return nil, first
 	}
-	return nil, problem.Unsupportedf("the BMC has no event log%s", r.s.bmc.LeftOut())
+	return nil, r.s.bmc.Lacking(problem.Unsupportedf("the BMC has no event log"))
 }
 
 // ownerName is the collection and the id of the resource that has a list of logs, as "Systems/1".

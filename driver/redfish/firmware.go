@@ -164,7 +164,7 @@ func (s *bmcSession) clearJobs() error {
 		return err
 	}
 	if top.JobService.Path == "" {
-		return problem.Unsupportedf("the BMC has no job service")
+		return problem.Unsupportedf("the BMC has no job service: %s links to none", conversation.RootPath)
 	}
 	var service struct{ Jobs conversation.Link }
 	if _, err := s.bmc.Get(top.JobService.Path, &service); err != nil {
@@ -177,13 +177,12 @@ func (s *bmcSession) clearJobs() error {
 	if err != nil {
 		return err
 	}
+	var first error
 	for _, one := range all {
 		order, err := s.bmc.Delete(one.Path)
-		if err = order.Sure(err); err != nil {
-			return err
-		}
+		first = cmp.Or(first, order.Sure(err))
 	}
-	return nil
+	return first
 }
 
 // resetManager restarts the BMC itself. It may be cut off by that, which is no failure.

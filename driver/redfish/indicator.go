@@ -17,6 +17,10 @@ type indicatorResource struct {
 	LED    *string `json:"IndicatorLED"`
 	Active *bool   `json:"LocationIndicatorActive"`
 
+	Settings struct {
+		SettingsObject conversation.Link
+	} `json:"@Redfish.Settings"`
+
 	path, etag string
 }
 
@@ -136,7 +140,7 @@ func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, nam
 		if l.state() == state {
 			return nil
 		}
-		order, err := s.bmc.Patch(l.path, l.etag, l.order(state))
+		order, err := s.patchEither(&patchTarget{path: l.path, etag: l.etag, settings: l.Settings.SettingsObject.Path}, l.order(state))
 		if err != nil {
 			return err
 		}

@@ -151,7 +151,7 @@ func (s *bmcSession) able(v metal.VolumePlan) (*networkDeviceFunction, iscsiInit
 		return nil, want, err
 	}
 	if len(all) == 0 {
-		return nil, want, problem.Unsupportedf("the BMC offers no iSCSI initiator of the machine's own (NetworkDeviceFunction with iSCSIBoot); use the boot interface ipxe")
+		return nil, want, s.bmc.Lacking(problem.Unsupportedf("the BMC offers no iSCSI initiator of the machine's own (NetworkDeviceFunction with iSCSIBoot); use the boot interface ipxe"))
 	}
 	// One that was set up before is used again: two of them would both log in.
 	chosen := all[0]

@@ -85,6 +85,10 @@ const (
 func (s *bmcSession) orderPower(ctx context.Context, sys *computerSystem, want metal.Power) error {
 	for range maxOrders {
 		order, refused := s.reset(sys, resets[want])
+		if want == metal.PowerOn && problem.Is(refused, problem.Unsupported) && sys.Actions.Reset.Target != "" && refusal.StatusOf(refused) == 0 {
+			sys.Actions.Reset.Allowed = nil // a list may lack what the BMC takes, and a machine is not left off for that
+			order, refused = s.reset(sys, resets[want])
+		}
 		switch {
 		case refused == nil:
 			return s.provePower(ctx, want, order)
@@ -186,7 +190,7 @@ func (d *Driver) SoftOff(ctx context.Context, n *metal.Node) error {
 			return err
 		}
 		order, err := s.reset(sys, []string{resetSoftOff})
-		if err != nil || order.Unsure != nil { // whoever waits for the machine to be off sees what became of the order
+		if err != nil {
 			return err
 		}
 		return s.bmc.Follow(ctx, order)

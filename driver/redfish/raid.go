@@ -81,7 +81,7 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 	}
 	out = slices.DeleteFunc(out, func(c *storageController) bool { return c.Volumes.Path == "" })
 	if len(out) == 0 {
-		return nil, problem.Unsupportedf("the BMC shows no storage controller with volumes")
+		return nil, s.bmc.Lacking(problem.Unsupportedf("the BMC shows no storage controller with volumes below %s", s.bmc.Quote(sys.Storage.Path)))
 	}
 	for _, c := range out {
 		_, err := conversation.EachOf(s.bmc, c.Drives[:min(len(c.Drives), maxParts)], func(path, _ string, d *physicalDrive) {
@@ -97,10 +97,11 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 				c.volumes = append(c.volumes, v)
 			}
 		})
-		left = slices.DeleteFunc(left, func(err error) bool { return errors.Is(err, conversation.ErrMissing) }) // a volume that is gone
-		if c.unread = errors.Join(left...); c.unread == nil {
-			c.unread = err
+		if len(left) == 0 {
+			left = []error{err}
 		}
+		isGone := func(err error) bool { return errors.Is(err, conversation.ErrMissing) }
+		c.unread = errors.Join(slices.DeleteFunc(left, isGone)...)
 		if err := s.bmc.LeaveOut(err); err != nil {
 			return nil, err
 		}
@@ -284,7 +285,7 @@ func (s *bmcSession) make(w logicalDisk, all []*storageController) (order conver
 	if first != nil {
 		return order, first
 	}
-	return order, problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB", w.level, int64(w.bytes/gib))
+	return order, s.bmc.Lacking(problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB", w.level, int64(w.bytes/gib)))
 }
 
 // members are the body of the request for a volume. Newer schemas have no VolumeType, older ones no RAIDType, and some controllers name

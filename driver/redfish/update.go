@@ -43,6 +43,7 @@ type updateRecord struct {
 	// the order, so that one that is cut off after that is found and not given again. Only the process that stored an intent gives its order.
 	IntendedAt time.Time `json:"intended_at,omitzero"`
 	Tasks      []string  `json:"tasks,omitempty"`
+	NoTasks    bool      `json:"no_tasks,omitempty"` // the BMC did not show its tasks then, so that none of them can be told from a new one
 	Restarted  bool      `json:"restarted,omitempty"`
 	Orders     int       `json:"orders,omitempty"` // how often the order was given without an answer
 	BegunAt    time.Time `json:"begun_at,omitzero"`
@@ -125,7 +126,8 @@ func (s *bmcSession) intendUpdate(n *metal.Node, r *updateRecord, image driver.U
 	if r.Before, err = s.versionOf(image.Component); err != nil {
 		return err
 	}
-	if r.Tasks, err = s.taskIDs(); err != nil {
+	r.Tasks, err = s.taskIDs()
+	if r.NoTasks = err != nil; s.bmc.LeaveOut(err) != nil {
 		return err
 	}
 	r.IntendedAt = s.intents.begin(n.ID)
@@ -184,30 +186,32 @@ func (s *bmcSession) beginUpdate(ctx context.Context, n *metal.Node, r *updateRe
 		return err
 	}
 	r.Before = now
-	if r.Orders++; r.Orders > maxUpdateOrders {
-		return problem.Conflictf("the BMC gave no answer to %d orders to take the firmware image, and does not show that it works on it; look at its own pages", maxUpdateOrders)
-	}
-	if err = s.orderUpdate(r, image, service); err == nil {
-		r.BegunAt = time.Now()
-	} else if !refusal.IsOfGateway(err) && refusal.StatusOf(err) != 0 {
+	order, err := s.orderUpdate(image, service)
+	switch {
+	case err == nil && order.Unsure == nil:
+		r.Task, r.BegunAt = order.Task, time.Now()
+	case err == nil: // the next look shows whether the BMC has the order
+		if r.Orders++; r.Orders >= maxUpdateOrders {
+			return problem.Conflictf("the BMC gave no answer to %d orders to take the firmware image, and does not show that it works on one; look at its own pages: %w", maxUpdateOrders, order.Unsure)
+		}
+	case !refusal.IsOfGateway(err): // the BMC has surely not taken the order
 		s.intents.restore(n.ID, r.IntendedAt)
 	}
 	return err
 }
 
 // orderUpdate gives the BMC the order.
-func (s *bmcSession) orderUpdate(r *updateRecord, image driver.Update, service *updateService) error {
+func (s *bmcSession) orderUpdate(image driver.Update, service *updateService) (order conversation.Order, err error) {
 	protocol, _, _ := strings.Cut(image.URL, "://")
 	members := []refusal.Member{
 		{Name: "ImageURI", Values: []any{image.URL}, Required: true},
 		{Name: "TransferProtocol", Values: []any{strings.ToUpper(protocol)}},
 	}
-	_, err := refusal.Negotiate(members, func(body map[string]any) (err error) {
-		order, err := s.bmc.Post(service.Actions.Simple.Target, body)
-		r.Task = order.Task
-		return order.Sure(err)
+	_, err = refusal.Negotiate(members, func(body map[string]any) (err error) {
+		order, err = s.bmc.Post(service.Actions.Simple.Target, body)
+		return err
 	})
-	return err
+	return order, err
 }
 
 // findUpdate tells whether the BMC has taken the intended order: by its version, by a task of an update that it did not have, or by the
@@ -227,8 +231,11 @@ func (s *bmcSession) findUpdate(ctx context.Context, r *updateRecord, image driv
 		return found("the version is %s", driver.Sanitize(now))
 	}
 	ids, err := s.taskIDs()
-	if err != nil {
+	if err != nil && !r.NoTasks {
 		return false, err
+	}
+	if r.NoTasks {
+		ids = nil
 	}
 	for _, id := range ids {
 		if slices.Contains(r.Tasks, id) {
@@ -267,7 +274,7 @@ func (s *bmcSession) updateService() (*updateService, error) {
 		return nil, err
 	}
 	if top.UpdateService.Path == "" {
-		return nil, problem.Unsupportedf("the BMC has no update service")
+		return nil, problem.Unsupportedf("the BMC has no update service: %s links to none", conversation.RootPath)
 	}
 	service := new(updateService)
 	if _, err := s.bmc.Get(top.UpdateService.Path, service); err != nil {

@@ -63,6 +63,11 @@ func (s *bmcSession) followUpdate(ctx context.Context, n *metal.Node, r *updateR
 		restart = true
 	case "New", "Starting":
 		restart = time.Since(r.BegunAt) > startWait
+	case "Running", "Service", "Stopping", "Cancelling":
+	default: // a word of the vendor's own: the version tells
+		driver.Note(ctx, "the BMC's task %s is in the state %s, which the standard does not have; salvor waits for the version", driver.Sanitize(r.Task), s.bmc.Quote(task.State))
+		r.Task = ""
+		return nil
 	}
 	if restart && !r.Restarted && image.Component != "bmc" {
 		if err := s.cycle(ctx, n); err != nil {

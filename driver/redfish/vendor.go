@@ -75,7 +75,7 @@ func (s *bmcSession) subscriptions() (string, error) {
 		return "", err
 	}
 	if top.EventService.Path == "" {
-		return "", problem.Unsupportedf("the BMC has no event service")
+		return "", problem.Unsupportedf("the BMC has no event service: %s links to none", conversation.RootPath)
 	}
 	var service struct{ Subscriptions conversation.Link }
 	if _, err := s.bmc.Get(top.EventService.Path, &service); err != nil {

@@ -27,8 +27,8 @@ type BMCKind struct {
 	Words []string
 	// Leaks: no client can end its session at such a BMC.
 	Leaks bool
-	// Passes: the service is in order again after a while.
-	Passes bool
+	// Partial: a client that tells of what it could read in time may tell of less.
+	Partial bool
 
 	suits func(v any) bool // ScopeMember: the values that it changes
 	serve func(p Place) serveFunc
@@ -122,7 +122,7 @@ func (k *BMCKind) Members(resource any) []string {
 		return nil
 	}
 	var out []string
-	walk(resource, "", func(at string, v any) (any, bool) {
+	rebuildJSON(resource, "", func(at string, v any) (any, bool) {
 		if k.suits(v) {
 			out = append(out, at)
 		}
@@ -147,22 +147,22 @@ func isSession(r *http.Request) bool {
 
 func isOrder(r *http.Request) bool { return r.Method != http.MethodGet && !isSession(r) }
 
-// ask has the service behind answer into memory.
-func ask(r *http.Request, next http.Handler) *httptest.ResponseRecorder {
+// askService has the service behind answer into memory.
+func askService(r *http.Request, next http.Handler) *httptest.ResponseRecorder {
 	out := httptest.NewRecorder()
 	next.ServeHTTP(out, r)
 	return out
 }
 
-func send(w http.ResponseWriter, status int, header http.Header, body []byte) {
+func sendBytes(w http.ResponseWriter, status int, header http.Header, body []byte) {
 	maps.Copy(w.Header(), header)
 	w.Header().Del("Content-Length")
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
 
-// refusal is an error document with one message.
-func refusal(id, message string, args ...any) map[string]any {
+// refusalDocument is an error document with one message.
+func refusalDocument(id, message string, args ...any) map[string]any {
 	if args == nil {
 		args = []any{}
 	}
@@ -171,7 +171,7 @@ func refusal(id, message string, args ...any) map[string]any {
 
 func sendJSON(w http.ResponseWriter, status int, doc any) {
 	text, _ := json.Marshal(doc) // made of plain values: cannot fail
-	send(w, status, http.Header{"Content-Type": {"application/json"}}, text)
+	sendBytes(w, status, http.Header{"Content-Type": {"application/json"}}, text)
 }
 
 // readBody reads the body of a request and leaves it there.
@@ -182,56 +182,56 @@ func readBody(r *http.Request) (text []byte, doc map[string]any) {
 	return text, doc
 }
 
-// reads are the GETs of the place; change gets the whole answer of the service.
-func reads(change func(w http.ResponseWriter, r *http.Request, answer *httptest.ResponseRecorder)) func(Place) serveFunc {
+// changeReads are the GETs of the place; change gets the whole answer of the service.
+func changeReads(change func(w http.ResponseWriter, r *http.Request, answer *httptest.ResponseRecorder)) func(Place) serveFunc {
 	return func(p Place) serveFunc {
 		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if r.Method != http.MethodGet || !p.is(r) {
 				next.ServeHTTP(w, r)
 				return
 			}
-			change(w, r, ask(r, next))
+			change(w, r, askService(r, next))
 		}
 	}
 }
 
-// texts changes the bytes of the resource at the place.
-func texts(change func(body []byte) []byte) func(Place) serveFunc {
-	return reads(func(w http.ResponseWriter, _ *http.Request, a *httptest.ResponseRecorder) {
-		send(w, a.Code, a.Header(), change(a.Body.Bytes()))
+// changeBytes changes the bytes of the resource at the place.
+func changeBytes(change func(body []byte) []byte) func(Place) serveFunc {
+	return changeReads(func(w http.ResponseWriter, _ *http.Request, a *httptest.ResponseRecorder) {
+		sendBytes(w, a.Code, a.Header(), change(a.Body.Bytes()))
 	})
 }
 
-// fixed answers the GETs of the place with something else.
-func fixed(status int, contentType, body string) func(Place) serveFunc {
-	return reads(func(w http.ResponseWriter, _ *http.Request, _ *httptest.ResponseRecorder) {
+// fixedAnswer answers the GETs of the place with something else.
+func fixedAnswer(status int, contentType, body string) func(Place) serveFunc {
+	return changeReads(func(w http.ResponseWriter, _ *http.Request, _ *httptest.ResponseRecorder) {
 		header := http.Header{}
 		if contentType != "" {
 			header.Set("Content-Type", contentType)
 		}
-		send(w, status, header, []byte(body))
+		sendBytes(w, status, header, []byte(body))
 	})
 }
 
-// documents changes the JSON document of the resource at the place.
-func documents(change func(p Place, r *http.Request, doc any) any) func(Place) serveFunc {
+// changeDocument changes the JSON document of the resource at the place.
+func changeDocument(change func(p Place, r *http.Request, doc any) any) func(Place) serveFunc {
 	return func(p Place) serveFunc {
-		return reads(func(w http.ResponseWriter, r *http.Request, a *httptest.ResponseRecorder) {
+		return changeReads(func(w http.ResponseWriter, r *http.Request, a *httptest.ResponseRecorder) {
 			var doc any
 			if json.Unmarshal(a.Body.Bytes(), &doc) != nil || a.Code != http.StatusOK {
-				send(w, a.Code, a.Header(), a.Body.Bytes())
+				sendBytes(w, a.Code, a.Header(), a.Body.Bytes())
 				return
 			}
 			text, _ := json.Marshal(change(p, r, doc)) // what was JSON stays JSON
-			send(w, a.Code, a.Header(), text)
+			sendBytes(w, a.Code, a.Header(), text)
 		})(p)
 	}
 }
 
-// values changes those members of the resource at the place that suit. change returns false to take the member away.
-func values(suits func(any) bool, change func(v any, r *http.Request) (any, bool)) func(Place) serveFunc {
-	return documents(func(p Place, r *http.Request, doc any) any {
-		out, _ := walk(doc, "", func(at string, v any) (any, bool) {
+// changeValues changes those members of the resource at the place that suit. change returns false to take the member away.
+func changeValues(suits func(any) bool, change func(v any, r *http.Request) (any, bool)) func(Place) serveFunc {
+	return changeDocument(func(p Place, r *http.Request, doc any) any {
+		out, _ := rebuildJSON(doc, "", func(at string, v any) (any, bool) {
 			if !suits(v) || p.Member != "" && p.Member != at {
 				return v, true
 			}
@@ -241,9 +241,9 @@ func values(suits func(any) bool, change func(v any, r *http.Request) (any, bool
 	})
 }
 
-// walk rebuilds a document: visit gets each value that is not the document itself, the outer ones first, and returns what stands in its
+// rebuildJSON rebuilds a document: visit gets each value that is not the document itself, the outer ones first, and returns what stands in its
 // place, or false for nothing. It does not look into what visit has changed. The annotations @odata.… of a resource are left alone.
-func walk(doc any, at string, visit func(at string, v any) (any, bool)) (any, bool) {
+func rebuildJSON(doc any, at string, visit func(at string, v any) (any, bool)) (any, bool) {
 	out := doc
 	if at != "" {
 		var stays bool
@@ -259,7 +259,7 @@ func walk(doc any, at string, visit func(at string, v any) (any, bool)) (any, bo
 				changed[name] = v[name]
 				continue
 			}
-			if inner, stays := walk(v[name], at+"/"+strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1"), visit); stays {
+			if inner, stays := rebuildJSON(v[name], at+"/"+strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1"), visit); stays {
 				changed[name] = inner
 			}
 		}
@@ -267,7 +267,7 @@ func walk(doc any, at string, visit func(at string, v any) (any, bool)) (any, bo
 	case []any:
 		changed := []any{}
 		for i, e := range v {
-			if inner, stays := walk(e, at+"/"+strconv.Itoa(i), visit); stays {
+			if inner, stays := rebuildJSON(e, at+"/"+strconv.Itoa(i), visit); stays {
 				changed = append(changed, inner)
 			}
 		}
@@ -296,21 +296,21 @@ func isLink(v any) bool {
 	return ok && len(o) == 1 && o["@odata.id"] != nil && isText(o["@odata.id"])
 }
 
-func link(path string) map[string]any { return map[string]any{"@odata.id": path} }
+func odataLink(path string) map[string]any { return map[string]any{"@odata.id": path} }
 
-// links changes the path of each link of the resource at the place.
-func links(change func(path string, r *http.Request) any) func(Place) serveFunc {
-	return values(isLink, func(v any, r *http.Request) (any, bool) {
+// changeLinks changes the path of each link of the resource at the place.
+func changeLinks(change func(path string, r *http.Request) any) func(Place) serveFunc {
+	return changeValues(isLink, func(v any, r *http.Request) (any, bool) {
 		return change(v.(map[string]any)["@odata.id"].(string), r), true
 	})
 }
 
-// ghost adds a link to the front of the collection at the place, and answers what it leads to.
-func ghost(answer func(w http.ResponseWriter)) func(Place) serveFunc {
+// ghostMember adds a link to the front of the collection at the place, and answers what it leads to.
+func ghostMember(answer func(w http.ResponseWriter)) func(Place) serveFunc {
 	return func(p Place) serveFunc {
 		at := p.Path + "/Ghost"
-		list := documents(func(_ Place, _ *http.Request, doc any) any {
-			return withMembers(doc, func(all []any) []any { return append([]any{link(at)}, all...) })
+		list := changeDocument(func(_ Place, _ *http.Request, doc any) any {
+			return withMembers(doc, func(all []any) []any { return append([]any{odataLink(at)}, all...) })
 		})(p)
 		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if cleanPath(r.URL.Path) == at {
@@ -324,7 +324,7 @@ func ghost(answer func(w http.ResponseWriter)) func(Place) serveFunc {
 
 // membersOf changes the list of the collection at the place.
 func membersOf(change func(p Place, all []any) []any) func(Place) serveFunc {
-	return documents(func(p Place, _ *http.Request, doc any) any {
+	return changeDocument(func(p Place, _ *http.Request, doc any) any {
 		return withMembers(doc, func(all []any) []any { return change(p, all) })
 	})
 }
@@ -340,20 +340,20 @@ func withMembers(doc any, change func(all []any) []any) any {
 	return o
 }
 
-// counter counts under a lock.
-type counter struct {
+// requestCounter counts under a lock.
+type requestCounter struct {
 	mu sync.Mutex
 	n  int
 }
 
-func (c *counter) add(n int) int {
+func (c *requestCounter) add(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n += n
 	return c.n
 }
 
-func (c *counter) set(n int) {
+func (c *requestCounter) set(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n = n
@@ -362,7 +362,7 @@ func (c *counter) set(n int) {
 // firstTimes has the first requests of the place that match answered by answer, times of them.
 func firstTimes(times int, matches func(*http.Request) bool, answer func(w http.ResponseWriter, r *http.Request)) func(Place) serveFunc {
 	return func(p Place) serveFunc {
-		var seen counter
+		var seen requestCounter
 		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if p.is(r) && matches(r) && seen.add(1) <= times {
 				_, _ = io.Copy(io.Discard, r.Body)
@@ -377,7 +377,7 @@ func firstTimes(times int, matches func(*http.Request) bool, answer func(w http.
 // afterOrder has the next reads of the place after each order answered by answer, times of them.
 func afterOrder(times int, answer func(w http.ResponseWriter, r *http.Request)) func(Place) serveFunc {
 	return func(p Place) serveFunc {
-		var left counter
+		var left requestCounter
 		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if isOrder(r) {
 				left.set(times)
@@ -391,8 +391,8 @@ func afterOrder(times int, answer func(w http.ResponseWriter, r *http.Request)) 
 	}
 }
 
-// orders has the orders of the place answered by answer; the service behind does not get them.
-func orders(answer func(w http.ResponseWriter, r *http.Request)) func(Place) serveFunc {
+// answerOrders has the orders of the place answered by answer; the service behind does not get them.
+func answerOrders(answer func(w http.ResponseWriter, r *http.Request)) func(Place) serveFunc {
 	return func(p Place) serveFunc {
 		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if p.is(r) && isOrder(r) {
@@ -405,25 +405,25 @@ func orders(answer func(w http.ResponseWriter, r *http.Request)) func(Place) ser
 }
 
 func refuseOrders(status int, doc any) func(Place) serveFunc {
-	return orders(func(w http.ResponseWriter, _ *http.Request) { sendJSON(w, status, doc) })
+	return answerOrders(func(w http.ResponseWriter, _ *http.Request) { sendJSON(w, status, doc) })
 }
 
 func refuseOrdersText(status int, contentType, body string) func(Place) serveFunc {
-	return orders(func(w http.ResponseWriter, _ *http.Request) {
-		send(w, status, http.Header{"Content-Type": {contentType}}, []byte(body))
+	return answerOrders(func(w http.ResponseWriter, _ *http.Request) {
+		sendBytes(w, status, http.Header{"Content-Type": {contentType}}, []byte(body))
 	})
 }
 
-// taken has the orders of the place carried out, and then answers in its own way.
-func taken(answer func(w http.ResponseWriter, r *http.Request, a *httptest.ResponseRecorder)) func(Place) serveFunc {
+// answerTakenOrders has the orders of the place carried out, and then answers in its own way.
+func answerTakenOrders(answer func(w http.ResponseWriter, r *http.Request, a *httptest.ResponseRecorder)) func(Place) serveFunc {
 	return func(p Place) serveFunc {
 		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if !p.is(r) || !isOrder(r) {
 				next.ServeHTTP(w, r)
 				return
 			}
-			if a := ask(r, next); a.Code >= 300 {
-				send(w, a.Code, a.Header(), a.Body.Bytes())
+			if a := askService(r, next); a.Code >= 300 {
+				sendBytes(w, a.Code, a.Header(), a.Body.Bytes())
 			} else {
 				answer(w, r, a)
 			}

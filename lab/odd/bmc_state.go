@@ -27,26 +27,26 @@ func (f *firstTime) since() time.Duration {
 	return time.Since(f.at)
 }
 
-// until is a change that is under way for taskDelay.
-type until struct {
+// powerChange is a change that is under way for taskDelay.
+type powerChange struct {
 	mu  sync.Mutex
 	end time.Time
 	as  string
 }
 
-func (u *until) begin(word string) {
+func (u *powerChange) begin(word string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.end, u.as = time.Now().Add(taskDelay), word
 }
 
-func (u *until) running() bool {
+func (u *powerChange) running() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return time.Now().Before(u.end)
 }
 
-func (u *until) word() string {
+func (u *powerChange) word() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.as
@@ -59,14 +59,14 @@ func laterRequest(r *http.Request, body []byte) *http.Request {
 	return later
 }
 
-// connections is a set of connections.
-type connections struct {
+// connectionSet is a set of connections.
+type connectionSet struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
 // first tells whether a connection was not there before.
-func (s *connections) first(connection string) bool {
+func (s *connectionSet) first(connection string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.seen == nil {
@@ -77,13 +77,13 @@ func (s *connections) first(connection string) bool {
 	return !before
 }
 
-// usage counts requests by session.
-type usage struct {
+// sessionUsage counts requests by session.
+type sessionUsage struct {
 	mu sync.Mutex
 	by map[string]int
 }
 
-func (u *usage) add(token string) int {
+func (u *sessionUsage) add(token string) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.by == nil {
@@ -113,13 +113,13 @@ func (c *staleCache) read(w http.ResponseWriter, r *http.Request, next http.Hand
 	defer c.mu.Unlock()
 	a := c.old[r.URL.String()]
 	if a == nil || !time.Now().Before(c.until) {
-		a = ask(r, next)
+		a = askService(r, next)
 		if c.old == nil {
 			c.old = map[string]*httptest.ResponseRecorder{}
 		}
 		c.old[r.URL.String()] = a
 	}
-	send(w, a.Code, a.Header(), a.Body.Bytes())
+	sendBytes(w, a.Code, a.Header(), a.Body.Bytes())
 }
 
 func hashOf(text []byte) uint64 {

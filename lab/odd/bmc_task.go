@@ -73,11 +73,11 @@ func (t orderTask) show(w http.ResponseWriter, path string, task *runningTask) {
 	over := task.over()
 	switch {
 	case over != nil && t.forgets:
-		sendJSON(w, http.StatusNotFound, refusal("Base.1.8.ResourceMissingAtURI", "The resource at the URI was not found."))
+		sendJSON(w, http.StatusNotFound, refusalDocument("Base.1.8.ResourceMissingAtURI", "The resource at the URI was not found."))
 	case over != nil && t.monitor && !t.fails:
-		sendJSON(w, http.StatusOK, refusal("Base.1.8.Success", "The request completed successfully."))
+		sendJSON(w, http.StatusOK, refusalDocument("Base.1.8.Success", "The request completed successfully."))
 	case over != nil && t.monitor:
-		sendJSON(w, http.StatusBadRequest, refusal("Odd.1.0.MountFailed", FailedTask))
+		sendJSON(w, http.StatusBadRequest, refusalDocument("Odd.1.0.MountFailed", FailedTask))
 	case t.monitor:
 		sendJSON(w, http.StatusAccepted, doc)
 	default:
@@ -102,7 +102,7 @@ func (t *runningTask) run(r *http.Request, next http.Handler) {
 	answer := httptest.NewRecorder()
 	answer.Code = http.StatusInternalServerError
 	if !t.fails {
-		answer = ask(r, next)
+		answer = askService(r, next)
 	}
 	t.mu.Lock()
 	t.answer = answer

@@ -72,7 +72,7 @@ func want(what string, got, wanted any) string {
 }
 
 func powerIs(on bool) func(*world) string {
-	return func(w *world) string { return want("the machine being on", w.bmc.On(), on) }
+	return func(w *world) string { return want("the machine being on", w.isOn(), on) }
 }
 
 func bootIs(target, enabled string) func(*world) string {
@@ -104,8 +104,8 @@ func plan(w *world) {
 }
 
 func emptyDrives(w *world) string {
-	if w.bmc.Image() != "" || w.bmc.Stick() != "" {
-		return fmt.Sprintf("the drives hold %q and %q, want nothing", w.bmc.Image(), w.bmc.Stick())
+	if images := w.images(); len(images) > 0 {
+		return fmt.Sprintf("the drives hold %q, want nothing", images)
 	}
 	return ""
 }
@@ -289,7 +289,7 @@ func rescueAndBack(ctx context.Context, w *world) (any, error) {
 	prepare := func(ctx context.Context) error { return w.media.PrepareRamdisk(ctx, w.node) }
 	cleanUp := func(ctx context.Context) error { return w.media.CleanUpRamdisk(ctx, w.node) }
 	booted := func(context.Context) error {
-		if b := w.lastBoot(); b.target != "Cd" || b.image != w.node.Plan.ISOURL() {
+		if b := w.lastBoot(); w.tree == nil && (b.target != "Cd" || b.image != w.node.Plan.ISOURL()) {
 			return fmt.Errorf("WRONG BOOT: the machine booted %+v, want the image of the rescue", b)
 		}
 		return nil
@@ -298,7 +298,7 @@ func rescueAndBack(ctx context.Context, w *world) (any, error) {
 		if text := emptyDrives(w); text != "" {
 			return fmt.Errorf("MEDIUM LEFT: after the unrescue %s", text)
 		}
-		if o := w.bmc.Boot(); o.Enabled != "Disabled" && o.Target != "None" && o.Target != "Hdd" {
+		if o := w.bmc.Boot(); w.tree == nil && o.Enabled != "Disabled" && o.Target != "None" && o.Target != "Hdd" {
 			return fmt.Errorf("OVERRIDE LEFT: after the unrescue the machine boots from %s", o.Target)
 		}
 		return nil
@@ -307,7 +307,7 @@ func rescueAndBack(ctx context.Context, w *world) (any, error) {
 		if err := step(do); err != nil {
 			cleaned := step(cleanUp)
 			_ = step(on)
-			if cleaned == nil && w.bmc.Image() != "" {
+			if cleaned == nil && len(w.images()) > 0 {
 				return nil, fmt.Errorf("MEDIUM LEFT by an undo without error, after: %w", err)
 			}
 			return nil, err

@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,11 +49,14 @@ var files = driver.BootFiles{URL: "http://192.0.2.1:8088/", APIURL: "http://192.
 type world struct {
 	bmc     *drivertest.BMC
 	adapter *iscsiAdapter
-	node    *metal.Node
-	driver  *redfish.Driver
-	media   *redfish.Media
-	pool    *redfish.SessionPool
-	notes   *driver.Notes
+	// tree is a recorded BMC in place of bmc, and system the path of its system; nil: the world has a bmc.
+	tree   *drivertest.Replay
+	system string
+	node   *metal.Node
+	driver *redfish.Driver
+	media  *redfish.Media
+	pool   *redfish.SessionPool
+	notes  *driver.Notes
 
 	late  atomic.Bool // an action took more than its time
 	boots []boot      // guarded by mu
@@ -60,6 +65,29 @@ type world struct {
 
 // boot is one start of the machine: with which override and which image in the drive.
 type boot struct{ target, image string }
+
+func (w *world) isOn() bool {
+	if w.tree != nil {
+		return w.tree.On(w.system)
+	}
+	return w.bmc.On()
+}
+
+func (w *world) setOn(on bool) {
+	if w.tree != nil {
+		w.tree.SetOn(w.system, on)
+	} else {
+		w.bmc.SetOn(on)
+	}
+}
+
+// images are the URLs in the virtual drives.
+func (w *world) images() []string {
+	if w.tree != nil {
+		return w.tree.Images()
+	}
+	return slices.DeleteFunc([]string{w.bmc.Image(), w.bmc.Stick()}, func(image string) bool { return image == "" })
+}
 
 // lastBoot is the newest start of the machine.
 func (w *world) lastBoot() boot {
@@ -77,6 +105,8 @@ type worldOptions struct {
 	session bool
 	// oddities of the BMC, which begin when the driver has logged in once.
 	oddities []odd.BMCOddity
+	// tree is a recorded BMC, which stands in place of drivertest's; nil: none.
+	tree fs.FS
 	// before, if not nil, puts something before the BMC, from the first request on.
 	before func(next http.Handler) http.Handler
 	// seen, if not nil, gets each request of the driver with the answer of the BMC.
@@ -103,6 +133,11 @@ func inWorld(t *testing.T, is worldOptions, fn func(ctx context.Context, w *worl
 			}
 		}
 		inOrder := w.adapter.before(bmc)
+		if is.tree != nil {
+			w.tree, w.system = drivertest.NewReplay(is.tree, nil), drivertest.SystemIn(is.tree)
+			w.tree.SetOn(w.system, true)
+			inOrder = w.tree
+		}
 		strange := odd.BMC(inOrder, is.oddities...)
 		var begun atomic.Bool // the BMC is in order until the driver has logged in once
 		handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -131,6 +166,9 @@ func inWorld(t *testing.T, is worldOptions, fn func(ctx context.Context, w *worl
 		}}
 		if is.session {
 			w.node.DriverInfo[redfish.AuthKey] = "session"
+		}
+		if w.tree != nil {
+			w.node.DriverInfo[redfish.SystemKey] = w.system
 		}
 		w.driver = &redfish.Driver{Locks: &driver.AddressLocks{}, Logins: &driver.Logins{}, Sessions: w.pool}
 		w.media = &redfish.Media{Driver: w.driver, Files: files}

@@ -1,8 +1,10 @@
 package conversation
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"salvor/driver"
@@ -33,8 +35,20 @@ func (c *Conversation) links(ref string, one page) (Links, error) {
 	return out, nil
 }
 
-// Members reads the links of a collection, at most most of them, page by page, and each once.
+// Members reads the links of a collection, at most most of them, page by page, and each once. A list that is empty, and had members a short
+// time ago, is read again after a pause.
 func (c *Conversation) Members(ref string, most int) ([]Link, error) {
+	out, err := c.membersOnce(ref, most)
+	for _, pause := range laterPauses {
+		if err != nil || len(out) > 0 || !c.Had(ref) || c.pause(pause) != nil {
+			break
+		}
+		out, err = c.membersOnce(ref, most)
+	}
+	return out, err
+}
+
+func (c *Conversation) membersOnce(ref string, most int) ([]Link, error) {
 	var out []Link
 	seen := map[string]bool{sameResource(ref): true}
 	for range MaxPages {
@@ -52,16 +66,16 @@ func (c *Conversation) Members(ref string, most int) ([]Link, error) {
 			break
 		}
 		for _, link := range members {
-			if path := Join(ref, link.Path); path != "" && !seen[sameResource(path)] {
+			path := Join(ref, link.Path)
+			if path == "" || sameResource(path) == sameResource(ref) {
+				c.leaveOut(problem.Unavailablef("the list %s links to %s, which is no member", driver.Sanitize(ref), c.Quote(link.Path)))
+			} else if !seen[sameResource(path)] {
 				seen[sameResource(path)] = true
 				out = append(out, Link{path})
 			}
 		}
-		next := one.Next.Path
-		if next == "" {
-			next = one.OldNext.Path
-		}
-		if next = Join(ref, next); next == "" || len(out) >= most || len(members) == 0 || seen[sameResource(next)] {
+		next := Join(ref, cmp.Or(one.Next.Path, one.OldNext.Path))
+		if next == "" || len(out) >= most || len(members) == 0 || seen[sameResource(next)] {
 			break
 		}
 		seen[sameResource(next)] = true
@@ -77,22 +91,29 @@ func Each[T any](c *Conversation, list Link, most int, fn func(path, etag string
 	if list.Path == "" {
 		return nil, nil
 	}
+	before := len(c.left)
 	members, err := c.Members(list.Path, most)
 	if err != nil {
 		return nil, err
 	}
-	return EachOf(c, members, fn)
+	noLinks := slices.Clone(c.left[before:])
+	left, err = EachOf(c, members, fn)
+	return append(noLinks, left...), err
 }
 
 // EachOf is Each for links.
 func EachOf[T any](c *Conversation, members []Link, fn func(path, etag string, doc *T)) (left []error, err error) {
+	silent := 0
 	for _, member := range members {
 		doc := new(T)
 		etag, err := c.Get(member.Path, doc)
+		if c.isSilentNow(err) {
+			silent++
+		}
 		switch {
 		case err == nil:
 			fn(member.Path, etag, doc)
-		case isOfAll(err), c.ctx.Err() != nil:
+		case isOfAll(err) && silent != 1, c.ctx.Err() != nil: // the second silence is that of the BMC
 			return left, err
 		default:
 			left = append(left, err)
@@ -113,8 +134,7 @@ func (c *Conversation) LeaveOut(err error) error {
 	if err == nil {
 		return nil
 	}
-	isSilent := c.asked && errors.Is(err, context.DeadlineExceeded) // at one resource, after others have answered
-	if isOfAll(err) && !isSilent || c.ctx.Err() != nil {
+	if isOfAll(err) && !c.isSilentNow(err) || c.ctx.Err() != nil {
 		return err
 	}
 	c.leaveOut(err)
@@ -122,16 +142,29 @@ func (c *Conversation) LeaveOut(err error) error {
 }
 
 func (c *Conversation) leaveOut(err error) {
-	c.left = append(c.left, err.Error())
+	c.left = append(c.left, err)
 	c.noteOnce("a part of the machine is left out, because the BMC does not show it: %v", err)
 }
 
-// LeftOut says in an error, behind what is missing, what could not be read in this conversation; empty: nothing.
-func (c *Conversation) LeftOut() string {
+// Lacking is the error of something that the BMC does not have, with what could not be read in this conversation and may have it. Where that
+// heals by waiting, so does the error.
+func (c *Conversation) Lacking(err error) error {
 	if len(c.left) == 0 {
-		return ""
+		return err
 	}
-	return "; what the BMC does not show may have it: " + strings.Join(c.left[:min(len(c.left), 3)], "; ")
+	kind := problem.KindOf(err)
+	var texts []string
+	for _, left := range c.left {
+		if texts = append(texts, left.Error()); problem.Is(left, problem.Unavailable) {
+			kind = problem.Unavailable
+		}
+	}
+	return problem.New(kind, "%w; what could not be read may have it: %s", err, strings.Join(texts[:min(len(texts), 3)], "; "))
+}
+
+// isSilentNow tells whether the BMC gave no answer at one resource, after others had answered.
+func (c *Conversation) isSilentNow(err error) bool {
+	return c.asked && errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil
 }
 
 // isOfAll tells whether an error would meet every resource of the BMC: a refused login, or a BMC that does not answer.

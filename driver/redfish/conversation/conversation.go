@@ -71,7 +71,7 @@ type Conversation struct {
 	renewals int            // how many sessions the BMC has forgotten
 	asked    bool           // a request has succeeded in the present session
 	sent     bool           // the last request had a connection, so that the BMC may have got it
-	left     []string       // what could not be read
+	left     []error        // of what could not be read
 	received int            // bytes of answers
 	hidden   []secret.Value // further texts to mask in what the BMC says
 }

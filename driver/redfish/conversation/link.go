@@ -158,6 +158,9 @@ func withPaths(text []byte, base string) []byte {
 			}
 		}
 	}
+	if top, _ := doc.(map[string]any); sameResource(Join(base, LinkIn(top))) == sameResource(base) { // with or without a last slash
+		base = Join(base, LinkIn(top))
+	}
 	walk(doc)
 	out, err := json.Marshal(doc)
 	if err != nil {

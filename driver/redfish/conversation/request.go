@@ -64,12 +64,13 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 			c.release()
 		}
 		resp, text, err := c.send(method, to, content, headers)
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = problem.Unavailablef("%w: what it answers for %s is shorter than it says", errPage, driver.Sanitize(to.Path))
+		if driver.IsCut(err) {
+			err = problem.Unavailablef("%w: it cut the connection before the end of what it answers to %s %s", errPage, method, driver.Sanitize(to.Path))
 		}
 		if err != nil {
 			return nil, err
 		}
+		c.sent = false // the answer says what became of the order
 		switch {
 		case isSuccess(resp.StatusCode):
 			if refusal := refusal.Within(text, method == http.MethodGet); refusal != nil {
@@ -168,14 +169,18 @@ func strayRedirect(format string, args ...any) error {
 	return problem.Tries(strangeTries, problem.Unavailablef(format, args...))
 }
 
-// laterPause is the time before a resource is read again that the BMC could not show.
-const laterPause = 300 * time.Millisecond
+// laterPauses are the pauses before a resource is read again that the BMC could not show.
+var laterPauses = []time.Duration{300 * time.Millisecond, time.Second}
 
 // Get reads a resource into doc, a pointer to a struct or a map. A value that cannot be understood stays as it was, and is noted once. A
-// resource that the BMC cannot show now is asked for once more. The ETag is empty if there is none.
+// resource that the BMC cannot show now is asked for again after a pause. The ETag is empty if there is none.
 func (c *Conversation) Get(ref string, doc any) (etag string, err error) {
 	etag, err = c.getOnce(ref, doc)
-	if problem.Is(err, problem.Unavailable) && !isOfAll(err) && c.pause(laterPause) == nil {
+	for i, pause := range laterPauses {
+		isPassing := problem.Is(err, problem.Unavailable) && (!isOfAll(err) || c.isSilentNow(err) && i == 0)
+		if !isPassing || c.pause(pause) != nil {
+			break
+		}
 		etag, err = c.getOnce(ref, doc)
 	}
 	return etag, err
@@ -254,6 +259,8 @@ func notRedfish(body []byte) string {
 	switch {
 	case len(text) == 0:
 		return "an empty page"
+	case bytes.Equal(bytes.Join(bytes.Fields(text), nil), []byte("{}")):
+		return "an empty object"
 	case text[0] == '<':
 		return "a page of HTML, such as a login page"
 	case text[0] != '{' && text[0] != '[':

@@ -296,7 +296,7 @@ func (r *Refusal) isAbout(kind Kind, member string) bool {
 
 // LastPart takes the name out of "#/Boot/BootSourceOverrideMode" and "Boot.BootSourceOverrideMode".
 func LastPart(pointer string) string {
-	pointer = strings.TrimRight(pointer, "/")
+	pointer, _, _ = strings.Cut(strings.TrimRight(pointer, "/"), "?")
 	return pointer[strings.LastIndexAny(pointer, "/.#")+1:]
 }
 
