@@ -170,7 +170,7 @@ func strayRedirect(format string, args ...any) error {
 }
 
 // laterPauses are the pauses before a resource is read again that the BMC could not show.
-var laterPauses = []time.Duration{300 * time.Millisecond, time.Second}
+var laterPauses = []time.Duration{200 * time.Millisecond, 600 * time.Millisecond}
 
 // Get reads a resource into doc, a pointer to a struct or a map. A value that cannot be understood stays as it was, and is noted once. A
 // resource that the BMC cannot show now is asked for again after a pause. The ETag is empty if there is none.
