@@ -20,6 +20,7 @@ import (
 
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/wire/ironic"
 )
 
 const (
@@ -48,6 +49,8 @@ type Config struct {
 	AskAgainFor time.Duration
 	// AskingAgain is called before each such wait; nil: no call.
 	AskingAgain func(request Request, after time.Duration, why error)
+	// Warned is called for each remark of the server on a change that it has made, such as a key that is probably misspelt; nil: no call.
+	Warned func(text string)
 	// UserAgent names the program.
 	UserAgent string
 	// Version is the microversion that calls without one of their own speak; 0 means the highest known to both sides.
@@ -142,10 +145,25 @@ func (c *Client) Do(ctx context.Context, request Request, out any) (*Answer, err
 	if answer.Status >= 300 {
 		return nil, request.refused(answer)
 	}
+	c.passOnWarnings(answer)
 	if out == nil {
 		return answer, nil
 	}
 	return answer, answer.decode(request, out)
+}
+
+// maxWarnings bounds how many remarks of one answer are passed on.
+const maxWarnings = 16
+
+// passOnWarnings reads remarks in the form 299 salvor "TEXT".
+func (c *Client) passOnWarnings(answer *Answer) {
+	for i, value := range answer.Header.Values(ironic.WarningHeader) {
+		quoted, ok := strings.CutPrefix(value, "299 salvor ")
+		text, err := strconv.Unquote(quoted)
+		if c.config.Warned != nil && ok && err == nil && i < maxWarnings {
+			c.config.Warned(text)
+		}
+	}
 }
 
 func (a *Answer) decode(request Request, out any) error {

@@ -12,6 +12,13 @@ import (
 // as unsupported. Where an implementation keeps facts of its own, it puts them into the
 // InternalInfo of the node in its hand, as a new map: whoever called it stores that.
 
+// SettingsChecker is an interface that reads settings from driver_info (any kind). CheckSettings gives the error with which every operation
+// would refuse the settings of the node, and asks nobody. elsewhere: the conductor of the node runs on another machine, so files that the
+// settings name are not looked at.
+type SettingsChecker interface {
+	CheckSettings(n *metal.Node, elsewhere bool) error
+}
+
 // Step is something that an interface does to a machine in cleaning, deployment or service.
 type Step struct {
 	Interface string // kind: bios, raid, management, firmware, vendor

@@ -175,7 +175,7 @@ func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, asker reco
 }
 
 func failedAllocation(a *Allocation, why string) string {
-	return "Failed to process allocation " + a.ID + ": " + why + "."
+	return "Failed to process allocation " + a.ID + ": " + strings.TrimSuffix(why, ".") + "."
 }
 
 // insert makes the allocation with the node that pick gives, in one transaction.

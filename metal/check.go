@@ -50,6 +50,8 @@ type Preflight struct {
 // give, until ctx ends. What is not known by then is no reason.
 type Checker interface {
 	Preflight(ctx context.Context, n *Node, ports []*Port, op Operation) Preflight
+	// CheckSettings gives the reasons why interfaces of the node refuse its driver_info. It asks nobody.
+	CheckSettings(n *Node) []Reason
 }
 
 // webTimeout is how long a request waits for web servers, for all operations and images together.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,11 +98,20 @@ func (s *Nodes) matchSighting(ctx context.Context, seen Sighting) (string, error
 		if err != nil {
 			return "", err
 		}
-		for _, owner := range owners {
-			if found != "" && owner != found {
-				return "", notFound
+		switch {
+		case len(owners) == 0 || slices.Contains(owners, found):
+		case found != "":
+			return "", notFound
+		case len(owners) == 1:
+			found = owners[0]
+		default:
+			n, err := s.onlyOne(ctx, owners, func(n *Node) bool {
+				return (n.ProvisionState == InspectWait || n.ProvisionState == Inspecting) && (!n.CarriesToken() || seen.isOf(n.AgentToken(s.key)))
+			})
+			if err != nil {
+				return "", err
 			}
-			found = owner
+			found = n.ID
 		}
 	}
 	if found != "" {

@@ -42,7 +42,7 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 	if !n.within(ctx) {
 		return Found{}, notFound
 	}
-	if s.opts.RestrictLookup && !n.ProvisionState.Info().Lookup && !n.armedInRescue() {
+	if s.opts.RestrictLookup && !n.expectsRamdisk() {
 		return Found{}, notFound
 	}
 	if _, err := s.directory.Driver(ctx, n); problem.Is(err, problem.Unavailable) {
@@ -54,7 +54,7 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 	if found.Contact, err = s.store.Contact(ctx, nil, n.ID); err != nil {
 		return Found{}, err
 	}
-	expected := n.ProvisionState.Info().Lookup || n.armedInRescue()
+	expected := n.expectsRamdisk()
 	// A hash that goes out with the token goes out once: not before the rescue waits for it.
 	early := s.opts.RescuePasswordInLookup && n.ProvisionState == Rescuing
 	if expected && (early || n.Plan == nil || n.Plan.BootNumber != n.BootNumber) {
@@ -107,10 +107,45 @@ func (s *Nodes) lookupNode(ctx context.Context, id string, macs []string) (*Node
 	if err != nil {
 		return nil, err
 	}
-	if len(owners) != 1 {
+	if len(owners) == 1 {
+		return s.store.Node(ctx, nil, owners[0])
+	}
+	return s.onlyOne(ctx, owners, (*Node).expectsRamdisk)
+}
+
+// expectsRamdisk tells whether a ramdisk was booted on the node that may look the node up.
+func (n *Node) expectsRamdisk() bool { return n.ProvisionState.Info().Lookup || n.armedInRescue() }
+
+// maxOwners bounds how many nodes onlyOne reads: a shared adapter may be a port of one node only, and a machine has few NICs.
+const maxOwners = 16
+
+// onlyOne is the node among several for which alone a condition holds. Machines of one make may have an adapter with the same MAC, which is a
+// port of another node then.
+func (s *Nodes) onlyOne(ctx context.Context, ids []string, holds func(*Node) bool) (*Node, error) {
+	var found *Node
+	if len(ids) > maxOwners {
 		return nil, notFound
 	}
-	return s.store.Node(ctx, nil, owners[0])
+	for _, id := range ids {
+		n, err := s.store.Node(ctx, nil, id)
+		if problem.Is(err, problem.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case !n.within(ctx) || !holds(n):
+		case found != nil:
+			return nil, notFound
+		default:
+			found = n
+		}
+	}
+	if found == nil {
+		return nil, notFound
+	}
+	return found, nil
 }
 
 // Heartbeat is what a ramdisk says of itself.

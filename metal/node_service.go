@@ -137,7 +137,10 @@ func (s *Nodes) Create(ctx context.Context, n *Node, asker record.Asker) error {
 		if err := s.store.InsertNode(tx, n); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, asker, "request", "node created")
+		if err := s.note(tx, n.ID, asker, "request", "node created"); err != nil {
+			return err
+		}
+		return s.warnOfKeys(ctx, tx, n, &Node{}, asker)
 	})
 }
 

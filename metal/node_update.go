@@ -86,7 +86,10 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, asker record.Asker,
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, asker, "request", "record updated")
+		if err := s.note(tx, n.ID, asker, "request", "record updated"); err != nil {
+			return err
+		}
+		return s.warnOfKeys(ctx, tx, n, old, asker)
 	})
 	if err != nil {
 		return nil, err

@@ -34,6 +34,22 @@ func (s *Nodes) Validate(ctx context.Context, ident string) (map[string]Validity
 		}
 		out[kind] = interfaceValidity(n, g.driver, kind, len(g.ports), kind == "rescue" || kind == "boot" && rescues)
 	}
+	if s.opts.Checker != nil {
+		for _, r := range s.opts.Checker.CheckSettings(n) {
+			if v, shown := out[r.Interface]; shown {
+				out[r.Interface] = v.with(r.Text)
+			}
+		}
+	}
+	for _, h := range g.driver.keyHints(n) {
+		kind := "deploy" // what reads properties and instance_info
+		if h.Field == "driver_info" {
+			kind = "power"
+		}
+		if v := out[kind]; v.Known {
+			out[kind] = v.warn(h.String())
+		}
+	}
 	if out["storage"].OK {
 		out["storage"] = g.volumes
 	}
@@ -66,14 +82,24 @@ func shownAt(op job.Kind, kind string, rescues bool) []string {
 	return nil
 }
 
+// warn adds a remark that leaves an interface as able as it is.
+func (v Validity) warn(text string) Validity {
+	if v.Reason != "" {
+		text = v.Reason + "; " + text
+	}
+	v.Reason = text
+	return v
+}
+
 // with adds a reason why an interface cannot work; one that does not exist or is not supported keeps its own.
 func (v Validity) with(reason string) Validity {
 	switch {
 	case !v.Known || strings.Contains(v.Reason, reason):
 		return v
-	case v.OK:
+	case v.Reason == "":
 		return Validity{Known: true, Reason: reason}
 	}
+	v.OK = false
 	v.Reason += "; " + reason
 	return v
 }

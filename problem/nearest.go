@@ -10,15 +10,15 @@ func Nearest(word string, names []string) string {
 	}
 	best, least := "", len(word)/3+2
 	for _, n := range names {
-		if d := distance(word, n); d < least {
+		if d := Distance(word, n); d < least {
 			best, least = n, d
 		}
 	}
 	return best
 }
 
-// distance counts the letters to insert, delete, replace or swap with their neighbour.
-func distance(a, b string) int {
+// Distance counts the bytes to insert, delete, replace or swap with their neighbour. Its time grows with the product of both lengths.
+func Distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j

@@ -11,13 +11,23 @@ import (
 // secret; the same rule seals keys of driver_info one by one and masks them in answers.
 var markers = []string{
 	"password", "passwd", "secret", "token", "private_key", "passphrase",
-	"auth_key", "priv_key", "access_key", "admin_pass", "snmp_community", "api_key", "psk",
+	"auth_key", "priv_key", "access_key", "admin_pass", "snmp_community", "api_key", "psk", "kg_key",
 }
 
 // IsKey reports whether the value under this key of driver_info, instance_info,
-// properties or driver_internal_info is a secret. Upper and lower case are alike.
+// properties or driver_internal_info is a secret. Upper and lower case are alike. A misspelt word for a secret, as in ipmi_passwrd, counts.
 func IsKey(key string) bool {
-	key = strings.ToLower(key)
+	if len(key) > maxMisspelt {
+		return isMarked(strings.ToLower(key))
+	}
+	return rememberKey(key, func(key string) bool {
+		key = strings.ToLower(key)
+		return isMarked(key) || key != "configdrive" && key != "image_url" && isMisspelt(key)
+	})
+}
+
+// isMarked tells whether a key in lower case has a word for a secret.
+func isMarked(key string) bool {
 	if key == "configdrive" || key == "image_url" {
 		return false
 	}

@@ -90,15 +90,21 @@ func TestLookupMasksProperties(t *testing.T) {
 	}
 }
 
-// TestLookupOfTwoNodesIsAnsweredByNone: a ramdisk that sends MACs of two nodes gets neither node.
-func TestLookupOfTwoNodesIsAnsweredByNone(t *testing.T) {
+// TestLookupOfTwoNodes: a ramdisk that sends MACs of two nodes, as machines do whose BMCs have one adapter of the same MAC each, gets the only
+// one of them that expects a ramdisk. If both do, it gets neither.
+func TestLookupOfTwoNodes(t *testing.T) {
 	w := newWorld(t)
-	w.booting(nil)
+	n := w.booting(nil)
 	w.node(func(n *metal.Node) { n.ID, n.Name, n.ProvisionState = otherID, "n2", metal.Enroll })
 	w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+otherID+`","address":"52:54:00:00:00:02"}`)
 	for _, macs := range []string{"52:54:00:00:00:01,52:54:00:00:00:02", "52:54:00:00:00:02,52:54:00:00:00:01"} {
-		w.refuse([]refusal{{"GET", "/v1/lookup?addresses=" + macs, "1.82", "", 404, "Resource could not be found."}})
+		a := w.want(200, "GET", "/v1/lookup?addresses="+macs, "1.82", "").Object(t)
+		if found := a["node"].(map[string]any)["uuid"]; found != n.ID {
+			t.Errorf("addresses %s: found node %v, want %s", macs, found, n.ID)
+		}
 	}
+	w.edit(otherID, func(n *metal.Node) { n.ProvisionState = metal.RescueWait })
+	w.refuse([]refusal{{"GET", "/v1/lookup?addresses=52:54:00:00:00:01,52:54:00:00:00:02", "1.82", "", 404, "Resource could not be found."}})
 	w.want(200, "GET", "/v1/lookup?addresses=52:54:00:00:00:01", "1.82", "")
 }
 

@@ -3,6 +3,7 @@ package ironic
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"salvor/access"
@@ -10,6 +11,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/wire/ironic"
 )
 
 func (s *server) listNodes(c *ironicCall) error { return c.listNodes("nodes", "", true) }
@@ -207,7 +209,19 @@ func (s *server) createNode(c *ironicCall) error {
 		return err
 	}
 	c.location("nodes/" + stored.ID)
+	c.warnOfKeys(stored)
 	return c.showNode(http.StatusCreated, stored, nodeKind.shown(nil, c.version))
+}
+
+// warnOfKeys adds a header with each key of the node that is probably misspelt. A control character in a key would end the header.
+func (c *ironicCall) warnOfKeys(n *metal.Node) {
+	hints, err := c.s.Nodes.KeyHints(c.R.Context(), n)
+	if err != nil {
+		return // the change is made
+	}
+	for _, h := range hints {
+		c.W.Header().Add(ironic.WarningHeader, `299 salvor `+strconv.QuoteToASCII(h.String()))
+	}
 }
 
 func (s *server) deleteNode(c *ironicCall) error {

@@ -253,6 +253,7 @@ func (s *server) patchNode(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
+	c.warnOfKeys(n)
 	return c.showNode(http.StatusOK, n, nodeKind.shown(nil, c.version))
 }
 

@@ -66,6 +66,7 @@ func (e *apiEndpoint) client(cmd *cobra.Command) (*client.Client, error) {
 		AskingAgain: func(_ client.Request, after time.Duration, why error) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%v; asking again in %s\n", why, after)
 		},
+		Warned: func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", stripControlChars(text)) },
 	}
 	if e.version != "" {
 		v, err := client.ParseVersion(e.version)

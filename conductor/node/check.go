@@ -22,6 +22,9 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 		return metal.Preflight{}
 	}
 	p := &nodePreflight{ctx: ctx, c: c, m: m, op: op}
+	if op.Kind != "manage" && op.Kind != "adopt" { // these end with the BMC's answer as the node's error, as Ironic's do
+		p.power()
+	}
 	switch op.Kind {
 	case "rescue":
 		p.rescue()
@@ -46,6 +49,25 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 	}
 	p.steps()
 	return p.Preflight
+}
+
+// CheckSettings gives the reasons why interfaces of the node refuse its driver_info. It asks nobody.
+func (c *Conductor) CheckSettings(n *metal.Node) (out []metal.Reason) {
+	hw, ok := c.drivers[n.Driver]
+	if !ok {
+		return nil
+	}
+	for _, kind := range metal.InterfaceKinds {
+		i, ok := hw.Info.Find(n, kind)
+		checks, reads := hw.Part(kind, i.Name).(driver.SettingsChecker)
+		if !ok || !reads {
+			continue
+		}
+		if err := checks.CheckSettings(n, c.FilesElsewhere); err != nil {
+			out = append(out, metal.Reason{Interface: kind, Text: err.Error()})
+		}
+	}
+	return out
 }
 
 // webTimeout is how long one check waits for web servers, for all of its images together.
@@ -96,6 +118,15 @@ type nodePreflight struct {
 func (p *nodePreflight) add(kind string, err error) {
 	if err != nil {
 		p.Reasons = append(p.Reasons, metal.Reason{Interface: kind, Text: err.Error()})
+	}
+}
+
+// power tells what is wrong with the settings by which the machine's power is reached.
+func (p *nodePreflight) power() {
+	for _, r := range p.c.CheckSettings(p.m.node) {
+		if r.Interface == "power" {
+			p.Reasons = append(p.Reasons, r)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -74,7 +75,7 @@ func (c inspectOperations) readHardware(ctx context.Context, r *job.Run, m *mana
 		}
 		maps.Copy(properties, found.Properties)
 		n.Properties, n.InspectionStart = properties, began
-	}), c.saveInventory(m.node.ID, found.Inventory), c.addPorts(m.node.ID, fresh, true))
+	}), c.saveInventory(m.node.ID, found.Inventory), c.addPorts(ctx, r, fresh, true))
 }
 
 // saveInventory stores what the BMC told as the inventory of the node, beside which there is nothing.
@@ -96,17 +97,42 @@ func (c inspectOperations) saveInventory(nodeID string, found *agent.Inventory) 
 	}
 }
 
-// addPorts makes ports for NICs that have none.
-func (c inspectOperations) addPorts(nodeID string, macs []string, pxe bool) func(job.Tx) error {
+// addPorts makes ports for NICs. A MAC that another node has stays with that node, because adapters inside of machines, such as that of a BMC
+// on USB, often share one address; the node's history says so.
+func (c inspectOperations) addPorts(ctx context.Context, r *job.Run, macs []string, pxe bool) func(job.Tx) error {
 	return func(tx job.Tx) error {
 		for _, mac := range macs {
-			p := &metal.Port{Record: record.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: nodeID, Address: mac, PXEEnabled: pxe, InternalInfo: metal.Object{metal.FoundMark: true}}
+			there, err := c.Store.PortTable().List(ctx, tx, metal.PortFilter{Address: mac}, record.Page{Limit: 1})
+			if err != nil {
+				return err
+			}
+			if len(there) > 0 {
+				if err := c.noteShared(ctx, tx, r, there[0]); err != nil {
+					return err
+				}
+				continue
+			}
+			p := &metal.Port{Record: record.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: r.Subject.ID, Address: mac, PXEEnabled: pxe, InternalInfo: metal.Object{metal.FoundMark: true}}
 			if err := c.Store.InsertPort(tx, p); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
+}
+
+// noteShared tells in the history of an inspected node that a port of another node has the MAC of a NIC. Only readers who see every node learn
+// the name of that node.
+func (c inspectOperations) noteShared(ctx context.Context, tx job.Tx, r *job.Run, other *metal.Port) error {
+	if other.NodeID == r.Subject.ID {
+		return nil
+	}
+	n, err := c.Store.Node(ctx, tx, other.NodeID)
+	if err != nil {
+		return err
+	}
+	text := "the NIC " + other.Address + " gets no port, because another node has a port with this address: " + problem.Quote(cmp.Or(n.Name, n.ID))
+	return appendNotes(tx, c.Store, r, []string{text})
 }
 
 // chooseRamdisk notes what the node's findings were, so that new ones can be told from them.

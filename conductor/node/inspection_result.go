@@ -92,7 +92,7 @@ func (c inspectOperations) takeFindings(ctx context.Context, r *job.Run, m *mana
 		}
 	}
 	if m.node.CarriesToken() { // then the findings were taken with it; else anybody may have brought them, and storage lets in whom a connector names
-		writes = append(writes, c.takePorts(ctx, f, m, found.Touched), c.takeConnectors(ctx, f, m))
+		writes = append(writes, c.takePorts(ctx, r, f, m, found.Touched), c.takeConnectors(ctx, f, m))
 	}
 	return job.Done(writes...)
 }
@@ -207,7 +207,7 @@ func (f inspectionFindings) nics() []inspectedNIC {
 }
 
 // takePorts makes and removes ports as configured, and notes which of them boot.
-func (c inspectOperations) takePorts(ctx context.Context, f inspectionFindings, m *managedNode, touched []string) func(job.Tx) error {
+func (c inspectOperations) takePorts(ctx context.Context, r *job.Run, f inspectionFindings, m *managedNode, touched []string) func(job.Tx) error {
 	nics := f.nics()
 	wanted := func(n inspectedNIC) bool {
 		switch c.AddPorts {
@@ -225,15 +225,7 @@ func (c inspectOperations) takePorts(ctx context.Context, f inspectionFindings, 
 			if !wanted(n) || slices.ContainsFunc(m.ports, func(p *metal.Port) bool { return p.Address == n.mac }) {
 				continue
 			}
-			// What another node has stays with it: adapters inside of machines often share one address.
-			there, err := c.Store.PortTable().List(ctx, tx, metal.PortFilter{Address: n.mac}, record.Page{Limit: 1})
-			if err != nil {
-				return err
-			}
-			if len(there) > 0 {
-				continue
-			}
-			if err := c.addPorts(m.node.ID, []string{n.mac}, n.pxe)(tx); err != nil {
+			if err := c.addPorts(ctx, r, []string{n.mac}, n.pxe)(tx); err != nil {
 				return err
 			}
 		}

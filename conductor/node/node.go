@@ -95,6 +95,8 @@ type Config struct {
 	Glance ImageService
 	// GlanceElsewhere: other processes ask Glance, and this one judges none of its images.
 	GlanceElsewhere bool
+	// FilesElsewhere: another process runs the operations, and files that driver_info names are on its machine.
+	FilesElsewhere bool
 	// UndoBytes bounds the before-images of one repair as they are stored; 0: 256 MiB.
 	UndoBytes int64
 	// ProofTime is how long a repaired machine may take until it proves that it works; 0: 10 minutes.
@@ -370,7 +372,7 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 		}
 		return c.Nodes.Edit(ctx, tx, n.ID, func(n *metal.Node) { n.LastError = why })
 	}
-	why += suggestNextVerbs(failure.To)
+	why = strings.TrimSuffix(why, ".") + suggestNextVerbs(failure.To) // a cause that is a sentence has a full stop
 	return c.Nodes.Advance(ctx, tx, n.ID, metal.FailEvent, func(n *metal.Node) { n.LastError = why })
 }
 

@@ -60,12 +60,17 @@ func (s SOL) ConsoleInfo(context.Context, *metal.Node) (metal.Object, error) {
 // ReadConsole is driver.ConsoleReader's. It keeps one session of the BMC open. Other requests to the BMC wait only until it is open.
 func (s SOL) ReadConsole(ctx context.Context, n *metal.Node, opened func(), w io.Writer) error {
 	return s.named(n, "console", func(conf ipmiSettings) error {
-		if s.Client == IPMITool || !conf.bmcKey.Empty() {
-			return problem.Unsupportedf("only the client in Go reads the console; it does not know %s, and [ipmi]client must be %s", BMCKeyKey, Native)
+		if s.needsTool(conf) {
+			return errConsoleByTool
 		}
 		return s.repeatLogin(ctx, conf.login(), func() error { return s.readOnce(ctx, conf, opened, w) })
 	})
 }
+
+// needsTool tells whether ipmitool speaks with the BMC, which reads no console.
+func (s SOL) needsTool(conf ipmiSettings) bool { return s.Client == IPMITool || !conf.bmcKey.Empty() }
+
+var errConsoleByTool = problem.Unsupportedf("only the client in Go reads the console; it does not know %s, and [ipmi]client must be %s", BMCKeyKey, Native)
 
 // readOnce reads in one session, and keeps the turn at the BMC only until the line is open.
 func (s SOL) readOnce(ctx context.Context, conf ipmiSettings, opened func(), w io.Writer) error {

@@ -64,10 +64,11 @@ func (t *ipmitoolRunner) run(ctx context.Context, netFn, command byte, data ...b
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "LC_ALL=C"}
-	if key, _ := hex.DecodeString(t.conf.bmcKey.Reveal()); len(key) > 0 {
-		if bytes.IndexByte(key, 0) >= 0 {
-			return nil, problem.Invalidf("%s has a zero byte, which ipmitool takes only where everybody on this machine could read it; give the BMC another key", BMCKeyKey)
-		}
+	key, err := bmcKeyBytes(t.conf)
+	if err != nil {
+		return nil, err
+	}
+	if len(key) > 0 {
 		// The environment of a process is readable by its user alone; its arguments are not.
 		cmd.Env = append(cmd.Env, "IPMI_KGKEY="+string(key))
 	}

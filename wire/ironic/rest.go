@@ -7,6 +7,8 @@ const (
 	VersionHeader    = "X-OpenStack-Ironic-API-Version"
 	MinVersionHeader = "X-OpenStack-Ironic-API-Minimum-Version"
 	MaxVersionHeader = "X-OpenStack-Ironic-API-Maximum-Version"
+	// WarningHeader carries remarks on a change that was made, such as a key that is probably misspelt: 299 salvor "TEXT" (RFC 7234, 5.5).
+	WarningHeader = "Warning"
 )
 
 // Link leads to a resource; Rel is "self", "bookmark" or "describedby".

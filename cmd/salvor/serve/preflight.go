@@ -72,7 +72,7 @@ func (p publishedConfig) checker(glance node.ImageService) *node.Conductor {
 		glance = nil
 	}
 	return node.New(node.Config{
-		Glance: glance, GlanceElsewhere: p.Glance && glance == nil,
+		Glance: glance, GlanceElsewhere: p.Glance && glance == nil, FilesElsewhere: true,
 		Drivers: hardwareTypes(d), RescueKernel: p.RescueKernel, RescueRamdisk: p.RescueRamdisk, DeployKernel: p.DeployKernel, DeployRamdisk: p.DeployRamdisk,
 		RescueByArch: p.RescueByArch, DeployByArch: p.DeployByArch,
 		InspectionURL: p.InspectionURL, AutomatedClean: p.Clean,
@@ -91,25 +91,44 @@ const maxCheckers = 64
 
 // Preflight gives the reasons of the conductor that has the fewest: if one of the group can do it, the operation is admitted.
 func (k *conductorChecker) Preflight(ctx context.Context, n *metal.Node, ports []*metal.Port, op metal.Operation) metal.Preflight {
+	best, _ := fewestOf(k, n, func(c *node.Conductor) (metal.Preflight, int) {
+		told := c.Preflight(ctx, n, ports, op)
+		return told, len(told.Reasons)
+	})
+	return best
+}
+
+// CheckSettings gives the reasons of the conductor that has the fewest.
+func (k *conductorChecker) CheckSettings(n *metal.Node) []metal.Reason {
+	best, _ := fewestOf(k, n, func(c *node.Conductor) ([]metal.Reason, int) {
+		told := c.CheckSettings(n)
+		return told, len(told)
+	})
+	return best
+}
+
+// fewestOf asks each live conductor that may work on a node, and gives the answer with the fewest reasons. A conductor whose release
+// publishes nothing to check by has no reasons.
+func fewestOf[A any](k *conductorChecker, n *metal.Node, ask func(*node.Conductor) (A, int)) (best A, found bool) {
 	all, err := k.p.Directory.Conductors(context.Background())
 	if err != nil {
-		return metal.Preflight{}
+		return best, false
 	}
-	var best metal.Preflight
-	found := false
+	least := 0
 	for _, one := range all {
 		if _, ok := one.Catalog.Driver(n.Driver); !ok || !one.Alive || !slices.Contains(one.Groups, strings.ToLower(n.ConductorGroup)) {
 			continue
 		}
-		var told metal.Preflight
+		var told A
+		reasons := 0
 		if c := k.of(one); c != nil {
-			told = c.Preflight(ctx, n, ports, op)
+			told, reasons = ask(c)
 		}
-		if !found || len(told.Reasons) < len(best.Reasons) {
-			best, found = told, true
+		if !found || reasons < least {
+			best, least, found = told, reasons, true
 		}
 	}
-	return best
+	return best, found
 }
 
 // of gives what checks for a conductor; nil where its release publishes nothing to check by.
