@@ -24,6 +24,7 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	wire "salvor/wire/agent"
+	"salvor/wire/loose"
 )
 
 // Rescue is the rescue interface "agent".
@@ -117,8 +118,10 @@ func (c *conversation) hostKey(ctx context.Context) (key wire.HostKey, err error
 	if err != nil {
 		return key, err
 	}
-	if result.Status == wire.Succeeded && json.Unmarshal(result.Outcome, &key) != nil {
-		return key, problem.Conflictf("its answer holds no ssh host key")
+	if result.Status == wire.Succeeded && string(result.Outcome) != "null" && len(result.Outcome) > 0 {
+		if _, err := loose.Decode(result.Outcome, &key); err != nil {
+			return key, problem.Conflictf("its answer holds no ssh host key")
+		}
 	}
 	return key, nil // without a key where this ramdisk has made none
 }
@@ -244,10 +247,37 @@ func (c *conversation) result(ctx context.Context, method, path string, query ur
 	if err != nil {
 		return result, err
 	}
-	if err := json.Unmarshal(answer, &result); err != nil || result.Status == "" || !isCommandID(result.ID) {
+	if result, err = decodeResult(answer); err != nil {
+		return wire.Result{}, err
+	}
+	if result.Status == "" || !isCommandID(result.ID) {
 		return wire.Result{}, errStrange
 	}
 	return result, nil
+}
+
+// decodeResult reads the state of a command value by value: an agent of others may write one value in another type, such as its error as text.
+func decodeResult(text []byte) (result wire.Result, err error) {
+	odd, err := loose.Decode(text, &result)
+	if err != nil || slices.ContainsFunc(odd, namesCommand) {
+		return wire.Result{}, errStrange
+	}
+	if result.Error == nil {
+		var words struct {
+			Error string `json:"command_error"`
+		}
+		if _, err := loose.Decode(text, &words); err == nil && words.Error != "" {
+			result.Error = &wire.CommandError{Message: words.Error}
+		}
+	}
+	return result, nil
+}
+
+// namesCommand tells whether a value that could not be read says which command is meant, or how it goes. Without such a value a command that
+// the agent has could be taken for one that it does not have, and be sent again.
+func namesCommand(path string) bool {
+	name := path[strings.LastIndex(path, ".")+1:]
+	return slices.Contains([]string{"id", "command_name", "command_status", "commands"}, name)
 }
 
 // maxCommandID bounds the id of a command in bytes; agents use UUIDs.
@@ -300,11 +330,14 @@ func (c *conversation) exchange(ctx context.Context, method, path string, query 
 // noSuchCommand is in what ironic-python-agent (400) and Metal3's fake of it (500) answer to a command that they do not know.
 const noSuchCommand = "Unknown command"
 
+// refusedTries is how often a command is sent that the agent has not taken and refuses in a way that may pass.
+const refusedTries = 3
+
 // refusal gives an answer that is no result its kind.
 func (c *conversation) refusal(method string, code int, body []byte) error {
 	var fault wire.Fault
 	text := string(body)
-	if json.Unmarshal(body, &fault) == nil && fault.String != "" {
+	if _, err := loose.Decode(body, &fault); err == nil && fault.String != "" {
 		text = fault.String
 	}
 	unknown := strings.Contains(text, noSuchCommand)
@@ -314,10 +347,12 @@ func (c *conversation) refusal(method string, code int, body []byte) error {
 		return problem.Conflictf("%w: %d: %s", driver.ErrNoCommand, code, text)
 	case code == http.StatusConflict, code == http.StatusTooManyRequests:
 		return problem.Unavailablef("it is busy: %d: %s", code, text)
-	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return problem.Conflictf("it does not accept our token: %d: %s", code, text)
+	case code == http.StatusUnauthorized, code == http.StatusForbidden: // an agent that starts anew does so for a moment
+		return problem.Tries(refusedTries, problem.Unavailablef("it does not accept our token: %d: %s", code, text))
 	case code == http.StatusNotFound && method == http.MethodGet:
 		return problem.NotFoundf("it knows nothing of that: %d: %s", code, text)
+	case code == http.StatusNotFound: // its server may not have all its paths yet
+		return problem.Tries(refusedTries, problem.Unavailablef("it refuses the command: %d: %s", code, text))
 	case code >= 400 && code < 500:
 		return problem.Conflictf("it refuses the command: %d: %s", code, text)
 	}

@@ -16,6 +16,7 @@ import (
 	"salvor/problem"
 	"salvor/secret"
 	wire "salvor/wire/agent"
+	"salvor/wire/loose"
 )
 
 // Orders speak the command doors of agents that deploy, clean and serve.
@@ -57,21 +58,29 @@ func (o Orders) Give(ctx context.Context, n *metal.Node, a driver.Agent, name st
 
 // List gives the commands that the agent has taken.
 func (o Orders) List(ctx context.Context, n *metal.Node, a driver.Agent) ([]wire.Result, error) {
-	var list wire.CommandList
+	var list []wire.Result
 	err := o.with(n, a, "list of commands", func(c *conversation) error {
 		answer, err := c.exchange(ctx, http.MethodGet, wire.CommandsPath, url.Values{}, nil)
 		if err != nil {
 			return err
 		}
-		if json.Unmarshal(answer, &list) != nil {
+		var texts struct {
+			Commands []json.RawMessage `json:"commands"`
+		}
+		if odd, err := loose.Decode(answer, &texts); err != nil || len(odd) > 0 {
 			return errStrange
 		}
-		for i := range list.Commands {
-			clean(c, list.Commands[i].Error)
+		for _, text := range texts.Commands {
+			result, err := decodeResult(text)
+			if err != nil {
+				return err
+			}
+			clean(c, result.Error)
+			list = append(list, result)
 		}
 		return nil
 	})
-	return list.Commands, err
+	return list, err
 }
 
 // Command gives one command of the agent by its id.
