@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -71,6 +72,8 @@ type Client struct {
 
 	login  chan struct{}              // held by whoever uses client
 	client *gophercloud.ServiceClient // nil until Keystone took the user
+	// acceptedAt is when Keystone or the service last took a request, in nanoseconds since 1970; 0: never.
+	acceptedAt atomic.Int64
 }
 
 const (
@@ -80,6 +83,10 @@ const (
 	maxAnswer = 16 << 20
 	// maxRedirects bounds how often an answer leads on, each time to the same server.
 	maxRedirects = 5
+	// acceptedLately is the time after an accepted request in which a refused login is tried refusedTries times: a restarting Keystone, or a
+	// memcached that lost a token, refuses for a moment.
+	acceptedLately = 10 * time.Minute
+	refusedTries   = 3
 	// maxQuoted bounds what an error quotes of an answer, in characters.
 	maxQuoted = 240
 )
@@ -161,7 +168,7 @@ func (c *Client) logIn(ctx context.Context) (*gophercloud.ServiceClient, error) 
 	if err != nil {
 		return nil, problem.Invalidf("[%s]: %w", a.Section, err)
 	}
-	p.HTTPClient = http.Client{Transport: boundedTransport{c.transport, a.Timeout}, CheckRedirect: sameServer}
+	p.HTTPClient = http.Client{Transport: boundedTransport{c.transport, a.Timeout, &c.acceptedAt}, CheckRedirect: sameServer}
 	client := &gophercloud.ServiceClient{ProviderClient: p, Type: c.service.Type, Endpoint: a.Endpoint}
 	if a.AuthURL != "" {
 		if err := keystone.Authenticate(ctx, p, a.authOptions()); err != nil {
@@ -250,8 +257,9 @@ func Stream(ctx context.Context) context.Context { return context.WithValue(ctx,
 
 // boundedTransport bounds answers in time and size.
 type boundedTransport struct {
-	inner   http.RoundTripper
-	timeout time.Duration
+	inner      http.RoundTripper
+	timeout    time.Duration
+	acceptedAt *atomic.Int64
 }
 
 // RoundTrip is http.RoundTripper's.
@@ -264,6 +272,9 @@ func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		cancel()
 		return nil, err
+	}
+	if answer.StatusCode < http.StatusMultipleChoices {
+		b.acceptedAt.Store(time.Now().UnixNano())
 	}
 	answer.Body = boundedBody{http.MaxBytesReader(nil, answer.Body, maxAnswer), cancel}
 	return answer, nil
@@ -303,6 +314,9 @@ func (c *Client) Classify(err error, op string) error {
 	case http.StatusConflict:
 		return problem.Conflictf("%s: %s refuses (409): %s", op, name, text)
 	case http.StatusUnauthorized, http.StatusForbidden:
+		if code.Actual == http.StatusUnauthorized && time.Since(time.Unix(0, c.acceptedAt.Load())) < acceptedLately {
+			return problem.Tries(refusedTries, problem.Unavailablef("%s: refused (401), and accepted minutes ago: check [%s]username and password if that goes on", op, c.access.Section))
+		}
 		return problem.Invalidf("%s: refused (%d): check [%s]username, password, project and its roles", op, code.Actual, c.access.Section)
 	case http.StatusBadRequest:
 		return problem.Invalidf("%s: %s refuses (400): %s", op, name, text)

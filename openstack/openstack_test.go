@@ -122,8 +122,12 @@ func TestLogins(t *testing.T) {
 	w.accepted = "another"
 	w.login = func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusUnauthorized); return true }
 	w.mu.Unlock()
-	if _, err := get(t, c, "images"); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "[glance]username") || w.logins != 3 {
-		t.Errorf("a login that is refused by now: %v, %d logins", err, w.logins)
+	if _, err := get(t, c, "images"); !problem.Is(err, problem.Unavailable) || problem.MostTries(err) != refusedTries || !strings.Contains(err.Error(), "[glance]username") || w.logins != 3 {
+		t.Errorf("a login that is refused by now, and was accepted a moment ago: %v, %d tries, %d logins; want unavailable, with %d tries", err, problem.MostTries(err), w.logins, refusedTries)
+	}
+	c.acceptedAt.Store(time.Now().Add(-acceptedLately).UnixNano())
+	if _, err := get(t, c, "images"); !problem.Is(err, problem.Invalid) {
+		t.Errorf("a login that is refused, and was accepted long ago: %v; want invalid", err)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestImage(t *testing.T) {
 	if _, err := c.Image(t.Context(), id); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("an answer about another image: %v", err)
 	}
-	for status, kind := range map[int]problem.Kind{404: problem.NotFound, 403: problem.NotFound, 401: problem.Invalid, 500: problem.Unavailable, 503: problem.Unavailable} {
+	for status, kind := range map[int]problem.Kind{404: problem.NotFound, 403: problem.NotFound, 401: problem.Unavailable, 500: problem.Unavailable, 503: problem.Unavailable} {
 		s.status = status
 		if _, err := c.Image(t.Context(), id); !problem.Is(err, kind) || !strings.Contains(err.Error(), id) {
 			t.Errorf("%d: %v", status, err)
