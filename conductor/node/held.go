@@ -95,7 +95,7 @@ func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldRe
 	if net, ok := m.network.(driver.NetworkReader); ok && len(m.ports) > 0 {
 		found, err := net.Networks(ctx, n, m.ports)
 		if !failed(metal.FactNet, err) {
-			out.Facts.Networks, out.Facts.NetsRead = c.namesOfNetworks(m, found), true
+			out.Facts.Networks, out.Facts.NetsRead = m.namesOfNetworks(found), true
 		}
 	}
 	if m.power != nil {
@@ -121,7 +121,7 @@ func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldRe
 
 // namesOfNetworks lists the names of the networks that were found. Two networks may be one bridge. So those on which the machine would
 // also be by the record have the name of the recorded network.
-func (c *Conductor) namesOfNetworks(m *managedNode, found []driver.Net) []string {
+func (m *managedNode) namesOfNetworks(found []driver.Net) []string {
 	recorded, known := m.node.RecordedNetwork()
 	isRecorded := func(net driver.Net) bool {
 		return known && recorded != "" && !m.network.Moves(m.node, m.ports, driver.Net(recorded), net)
