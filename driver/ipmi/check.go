@@ -3,7 +3,7 @@ package ipmi
 import (
 	"bytes"
 	"encoding/hex"
-	"net"
+	"net/netip"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -25,8 +25,8 @@ func (d *Driver) CheckSettings(n *metal.Node, _ bool) error {
 	if _, err := bmcKeyBytes(conf); err != nil {
 		return err
 	}
-	if d.Control == nil || net.ParseIP(conf.host) == nil {
-		return nil
+	if _, err := netip.ParseAddr(conf.host); err != nil || d.Control == nil {
+		return nil // a host name may lead elsewhere later
 	}
 	if err := d.Control("udp", conf.address(), nil); err != nil {
 		return problem.New(problem.KindOf(driver.Trouble(err)), "%w", driver.Trouble(err))

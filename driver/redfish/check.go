@@ -3,6 +3,7 @@ package redfish
 import (
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -26,8 +27,11 @@ func (d *Driver) CheckSettings(n *metal.Node, elsewhere bool) error {
 		n = withoutFiles(n)
 	}
 	conf, err := parseDriverInfo(n)
-	if err != nil || d.Control == nil || net.ParseIP(conf.base.Hostname()) == nil {
+	if err != nil || d.Control == nil {
 		return err
+	}
+	if _, err := netip.ParseAddr(conf.base.Hostname()); err != nil {
+		return nil // a host name may lead elsewhere later
 	}
 	if err := d.Control("tcp", addressOf(conf.base), nil); err != nil {
 		return problem.New(problem.KindOf(driver.Trouble(err)), "%w", driver.Trouble(err))

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"salvor/conductor/node"
@@ -105,5 +106,30 @@ func TestValidateReadsConsoleSettings(t *testing.T) {
 	n := &metal.Node{ID: "n1", Driver: "redfish", DriverInfo: metal.Object{"redfish_address": "https://192.0.2.7", "ipmi_address": "192.0.2.7", "ipmi_port": "x"}, Interfaces: map[string]string{"console": "ipmi-sol"}}
 	if found := con.CheckSettings(n); len(found) != 1 || found[0] != (metal.Reason{Interface: "console", Text: "ipmi_port must be a port number"}) {
 		t.Errorf("%v; want the port at the console alone", found)
+	}
+}
+
+// TestValidateReadsForbiddenAddresses: an address at which no BMC may be spoken to is refused by validate with the sentence of manage.
+func TestValidateReadsForbiddenAddresses(t *testing.T) {
+	t.Parallel()
+	types := hardwareTypes(driverConfig{BMC: func(_, address string, _ syscall.RawConn) error {
+		return problem.Invalidf("address %s may not be connected to", address)
+	}})
+	con := node.New(node.Config{Drivers: types})
+	for _, c := range []struct{ driver, key, value string }{
+		{"redfish", "redfish_address", "https://192.0.2.7"}, {"redfish", "redfish_address", "http://192.0.2.7"}, {"redfish", "redfish_address", "https://[fe80::1%25lo]"}, {"redfish", "redfish_address", "https://[2001:db8::7]:8443"},
+		{"ilo", "ilo_address", "192.0.2.7"}, {"ipmi", "ipmi_address", "192.0.2.7"}, {"ipmi", "ipmi_address", "2001:db8::7"},
+	} {
+		for _, hw := range types {
+			if hw.Info.Name != c.driver {
+				continue
+			}
+			n := &metal.Node{ID: "n1", Driver: c.driver, DriverInfo: metal.Object{c.key: c.value}, Interfaces: map[string]string{}}
+			_, err := hw.Power[hw.Info.Interfaces["power"].Default].PowerState(t.Context(), n)
+			found := reasonOf(con.CheckSettings(n), "power")
+			if err == nil || found == "" || !strings.Contains(err.Error(), found) {
+				t.Errorf("%s %s: validate says %q, a read of the power %v; want the same sentence", c.driver, c.value, found, err)
+			}
+		}
 	}
 }
