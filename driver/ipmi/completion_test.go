@@ -293,9 +293,5 @@ case "$*" in
 esac
 `
 	must.OK(t, os.WriteFile(program, []byte(text), 0o700))
-	began := time.Now()
 	must.OK(t, (&Driver{Client: IPMITool, Program: program}).SetPower(t.Context(), anyNode, metal.PowerOn))
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("the second order came after %s; want a few seconds", took)
-	}
 }
