@@ -145,6 +145,7 @@ func TestAMachineOnItsWayIsNotOn(t *testing.T) {
 
 // TestARefusedResetIsAnError: a BMC that refuses the order has done nothing, and its words are told.
 func TestARefusedResetIsAnError(t *testing.T) {
+	t.Parallel() // salvor looks for some seconds whether the power changes unseen
 	o, n := newOdd(t, func(_ *odd, w http.ResponseWriter, method, path string) bool {
 		return method == http.MethodPost && strings.HasSuffix(path, "ComputerSystem.Reset") && refuse(w)
 	})

@@ -73,18 +73,21 @@ func (s *bmcSession) setPower(ctx context.Context, want metal.Power) error {
 const (
 	// settleLook is the time between two looks until the power settles.
 	settleLook = 500 * time.Millisecond
-	// minLooks is how often the power is looked at again where the BMC shows no change: some change it unseen.
-	minLooks = 10
+	// settleLooks is how often the power is looked at after a refusal for good where the BMC shows no change: some change it unseen.
+	settleLooks = 10
 	// settleTime is how long the power may take to settle before the refusal counts.
 	settleTime = 30 * time.Second
-	// maxOrders bounds how often an order is given that is refused for now.
-	maxOrders = 5
+	// maxOrders bounds how often an order is given that is refused while the power changes.
+	maxOrders = 3
 )
 
-// orderPower orders until the machine is as wanted. An order that is refused for now is given again when the power has settled.
+// orderPower orders until the machine is as wanted. An order that is refused while the power changes is given again when the power has
+// settled. What is refused for now without a change is the caller's to repeat.
 func (s *bmcSession) orderPower(ctx context.Context, sys *computerSystem, want metal.Power) error {
+	var refused error
 	for range maxOrders {
-		order, refused := s.reset(sys, resets[want])
+		var order conversation.Order
+		order, refused = s.reset(sys, resets[want])
 		if want == metal.PowerOn && problem.Is(refused, problem.Unsupported) && sys.Actions.Reset.Target != "" && refusal.StatusOf(refused) == 0 {
 			sys.Actions.Reset.Allowed = nil // a list may lack what the BMC takes, and a machine is not left off for that
 			order, refused = s.reset(sys, resets[want])
@@ -95,34 +98,33 @@ func (s *bmcSession) orderPower(ctx context.Context, sys *computerSystem, want m
 		case refusal.StatusOf(refused) == 0:
 			return refused
 		}
-		wasChanging := sys.isChanging()
-		now, changed, err := s.awaitSettled(ctx, want)
+		looks := settleLooks
+		if refusal.IsForNow(refused) {
+			looks = 1
+		}
+		now, changed, err := s.awaitSettled(ctx, want, looks)
 		switch {
 		case err != nil:
 			return refused
 		case now.settled(want):
 			return nil
-		case !wasChanging && !changed && !refusal.IsForNow(refused):
+		case !sys.isChanging() && !changed:
 			return refused
 		}
 		sys = now
-		if err := pause(ctx, settleLook); err != nil {
-			return refused
-		}
 	}
-	_, err := s.reset(sys, resets[want])
-	return err
+	return refused
 }
 
-// awaitSettled looks until the power is as wanted or does not change. changed: it was on its way meanwhile.
-func (s *bmcSession) awaitSettled(ctx context.Context, want metal.Power) (now *computerSystem, changed bool, err error) {
+// awaitSettled looks until the power is as wanted or does not change, so many times at least. changed: it was on its way meanwhile.
+func (s *bmcSession) awaitSettled(ctx context.Context, want metal.Power, looks int) (now *computerSystem, changed bool, err error) {
 	deadline := time.Now().Add(settleTime)
-	for look := 0; ; look++ {
+	for look := 1; ; look++ {
 		if now, err = s.read(); err != nil {
 			return now, changed, err
 		}
 		changed = changed || now.isChanging()
-		if now.settled(want) || !now.isChanging() && look >= minLooks || time.Now().After(deadline) {
+		if now.settled(want) || !now.isChanging() && look >= looks || time.Now().After(deadline) {
 			return now, changed, nil
 		}
 		if err := pause(ctx, settleLook); err != nil {

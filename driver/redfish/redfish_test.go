@@ -319,6 +319,7 @@ func TestCertificates(t *testing.T) {
 
 // Each status has the kind of who can mend it.
 func TestKinds(t *testing.T) {
+	t.Parallel() // salvor asks again after a pause
 	for code, kind := range map[int]problem.Kind{
 		400: problem.Invalid, 401: problem.Invalid, 403: problem.Invalid, 404: problem.Invalid, 405: problem.Unsupported, 409: problem.Unavailable,
 		412: problem.Unavailable, 422: problem.Invalid, 429: problem.Unavailable, 500: problem.Unavailable, 501: problem.Unsupported, 503: problem.Unavailable,
