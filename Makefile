@@ -162,8 +162,9 @@ diagnose-times: build ## measure LOOKS=20 diagnoses of a real machine with a boo
 	@test/install.sh demo
 	test/diagnose-times.sh $(or $(LOOKS),20)
 
-odd: ## change guests between the actions of operations as other tools and people do: in memory, and with root on a real libvirt
+odd: ## change guests between the actions of operations as other tools and people do: in memory, and with root on a real libvirt; run each verb of Redfish behind every odd BMC
 	SALVOR_SWEEP=whole $(GO) test -count 1 -run 'OfOthers|ByOthers|FormerRelease|AnotherLibvirt|LastRun|StateIsCopied' ./hypervisor/libvirt ./conductor/server ./host
+	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 2h -run TestOddBMCs ./test/oddbmc
 	E2E='^(TestRealDaemon|TestToolsOfOthers)$$' test/e2e.sh
 
 states: ## write docs/states.md again

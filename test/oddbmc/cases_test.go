@@ -207,7 +207,7 @@ func TestValuesOfAnotherType(t *testing.T) {
 		{"Settings null and Storage empty", setting(systemPath, map[string]any{"@Redfish.Settings": nil, "Storage": ""}), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inWorld(t, worldOptions{before: c.before}, func(ctx context.Context, w *world) {
+			inWorld(t, worldOptions{before: all(drivesOfControllers(), c.before)}, func(ctx context.Context, w *world) {
 				b, err := w.driver.DescribeBMC(ctx, w.node)
 				if err != nil || c.media && !slices.Contains(b.Drives, "CD") {
 					t.Errorf("describe: %v, drives %q", err, b.Drives)
@@ -219,8 +219,8 @@ func TestValuesOfAnotherType(t *testing.T) {
 					t.Errorf("boot device: %v, the override is %s", err, w.bmc.Boot().Target)
 				}
 				found, err := inspect(ctx, w)
-				if err != nil || len(found.MACs) != 1 {
-					t.Errorf("inspect: %v, MACs %q; want one", err, found.MACs)
+				if err != nil || len(found.MACs) != 2 {
+					t.Errorf("inspect: %v, MACs %q; want two", err, found.MACs)
 				}
 			})
 		})
