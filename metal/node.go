@@ -4,6 +4,7 @@
 package metal
 
 import (
+	"encoding/json"
 	"maps"
 	"time"
 
@@ -206,6 +207,20 @@ func (n *Node) SetInternal(key string, v any) {
 		delete(info, key)
 	}
 	n.InternalInfo = info
+}
+
+// KeepInternal stores a struct of plain JSON values in driver_internal_info, as an object.
+func (n *Node) KeepInternal(key string, record any) {
+	var object map[string]any
+	text, _ := json.Marshal(record) // plain values: cannot fail
+	_ = json.Unmarshal(text, &object)
+	n.SetInternal(key, object)
+}
+
+// ReadInternal reads what KeepInternal stored into record, a pointer; what cannot be read leaves record as it was.
+func (n *Node) ReadInternal(key string, record any) {
+	text, _ := json.Marshal(n.InternalInfo[key]) // it was JSON before: cannot fail
+	_ = json.Unmarshal(text, record)
 }
 
 // Clone copies the node so deep that changing the copy's maps leaves the node alone

@@ -10,6 +10,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/memory"
 	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
@@ -123,7 +124,7 @@ func wasRequested(n *metal.Node, wanted any) bool {
 
 // digestRequest tells requests apart without their values, which may be passwords.
 func digestRequest(wanted any) string {
-	key := conversation.NewKey(wanted)
+	key := memory.NewKey(wanted)
 	return hex.EncodeToString(key[:])
 }
 

@@ -3,13 +3,13 @@ package redfish
 import (
 	"cmp"
 	"net/url"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -40,7 +40,8 @@ var plainStates = regexp.MustCompile(`(?i)^(|true|false|yes|no|on|off|none|n/?a|
 // mayBePassword tells by its name and its value a setting that may hold a password, its hash or its salt: a registry that says what holds a
 // password is missing on some BMCs, and wrong on others.
 func mayBePassword(name string, v any) bool {
-	if _, isText := v.(string); !isText {
+	switch v.(type) {
+	case bool, float64:
 		return false
 	}
 	name = strings.ToLower(name)
@@ -99,7 +100,7 @@ func (s *bmcSession) registryFile(name string) string {
 	stem, _, _ := strings.Cut(cmp.Or(name, "BiosAttributeRegistry"), ".")
 	file, best := "", 0
 	for _, member := range all {
-		id := path.Base(member.Path)
+		id := conversation.ID(member.Path)
 		of, _, _ := strings.Cut(id, ".")
 		if common := commonPrefix(id, name); (of == stem || name == "" && strings.HasPrefix(of, "BiosAttribute")) && (file == "" || common > best) {
 			file, best = member.Path, common

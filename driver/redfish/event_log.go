@@ -125,6 +125,7 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 		}
 	}
 	var all []*logService
+	var noEntries []string
 	seen := map[string]bool{"": true}
 	for _, list := range lists {
 		if seen[list.Path] {
@@ -134,7 +135,7 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 		members, err := r.s.bmc.Members(list.Path, maxParts)
 		noteFault(err)
 		for _, m := range members {
-			id := path.Base(m.Path)
+			id := conversation.ID(m.Path)
 			if seen[m.Path] || otherLogs.MatchString(id) {
 				continue
 			}
@@ -145,6 +146,9 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 				continue
 			}
 			log.ID = cmp.Or(log.ID, id)
+			if log.Entries.Path == "" {
+				noEntries = append(noEntries, log.ID)
+			}
 			if log.Entries.Path == "" || otherLogs.MatchString(log.ID) || otherLogs.MatchString(log.Name) {
 				continue
 			}
@@ -161,6 +165,9 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 		return all[:min(len(all), maxLogs)], nil
 	case first != nil:
 		return nil, first
+	}
+	if len(noEntries) > 0 {
+		return nil, problem.Unsupportedf("the BMC has no event log: %s link to no entries", r.s.bmc.Quote(strings.Join(noEntries, ", ")))
 	}
 	return nil, r.s.bmc.Lacking(problem.Unsupportedf("the BMC has no event log"))
 }
@@ -261,7 +268,8 @@ func (r *logReader) read(log *logService, most int) (_ []metal.LogEntry, truncat
 		}
 		before := len(all)
 		for _, e := range page.Members {
-			if key := cmp.Or(scalarText(e.Path), scalarText(e.ID)); key != "" && !seen[key] {
+			key := cmp.Or(scalarText(e.Path), scalarText(e.ID))
+			if key != "" && !seen[key] && !conversation.Same(key, log.Entries.Path) {
 				seen[key] = true
 				all = append(all, e)
 			}

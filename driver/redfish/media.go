@@ -11,6 +11,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/memory"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
@@ -55,7 +56,7 @@ type actionInfoMemo struct {
 }
 
 type actionInfoKey struct {
-	bmc  conversation.Key
+	bmc  memory.Key
 	path string
 }
 

@@ -76,7 +76,7 @@ func (s *bmcSession) fillOne(ctx context.Context, slots []*virtualMedia, image s
 		if first == nil {
 			first = err
 		}
-		driver.Note(ctx, "the virtual drive %s takes no medium: %v", s.bmc.Quote(refusal.LastPart(slot.path)), err)
+		driver.Note(ctx, "the virtual drive %s takes no medium: %v", s.bmc.Quote(conversation.ID(slot.path)), err)
 	}
 	return first
 }
@@ -99,7 +99,7 @@ func (s *bmcSession) place(m *virtualMedia) int {
 
 // hasID tells whether the drive's id has one of some beginnings.
 func (m *virtualMedia) hasID(beginnings []string) bool {
-	return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(refusal.LastPart(m.path), b) })
+	return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(conversation.ID(m.path), b) })
 }
 
 // insertInto inserts an image into a drive, whose medium it ejects.
@@ -186,6 +186,14 @@ func (s *bmcSession) order(slot *virtualMedia, action string, body map[string]an
 	return s.bmc.Post(action, body)
 }
 
+// shownImage is what a drive shows of its medium, without what opens an image of salvor's.
+func shownImage(m *virtualMedia) string {
+	if m == nil || isSalvorImage(m.Image) {
+		return ""
+	}
+	return metal.BareURL(m.Image)
+}
+
 func (s *bmcSession) proveSlot(ctx context.Context, order conversation.Order, path, what string, is func(*virtualMedia) bool) error {
 	var last *virtualMedia
 	done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
@@ -199,5 +207,5 @@ func (s *bmcSession) proveSlot(ctx context.Context, order conversation.Order, pa
 	if done || err != nil {
 		return err
 	}
-	return problem.Unavailablef("%s: %s, but the drive still reads inserted=%t", what, s.bmc.Taken(order), last != nil && last.inserted())
+	return problem.Unavailablef("%s: %s, but the drive still reads inserted=%t and the image %s", what, s.bmc.Taken(order), last != nil && last.inserted(), s.bmc.Quote(shownImage(last)))
 }

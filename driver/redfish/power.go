@@ -157,7 +157,11 @@ func (s *bmcSession) reset(sys *computerSystem, types []string) (conversation.Or
 		case len(action.Allowed) == 0:
 			return s.bmc.Post(action.Target, map[string]string{"ResetType": t})
 		case i >= 0:
-			return s.bmc.Post(action.Target, map[string]string{"ResetType": action.Allowed[i]})
+			order, err := s.bmc.Post(action.Target, map[string]string{"ResetType": action.Allowed[i]})
+			if refusal.IsForGood(err) && action.Allowed[i] != t { // the list is in another case than what the BMC takes
+				order, err = s.bmc.Post(action.Target, map[string]string{"ResetType": t})
+			}
+			return order, err
 		}
 	}
 	return conversation.Order{}, problem.Unsupportedf("the BMC does not allow reset type %s", types[0])

@@ -9,7 +9,6 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
-	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -181,7 +180,7 @@ func (p *bmcProber) media() {
 		if drive.inserted() {
 			state = "filled"
 		}
-		lines = append(lines, fmt.Sprintf("%s (%s, %s, %s)", driver.Sanitize(refusal.LastPart(drive.path)), joinTexts(drive.MediaTypes), by, state))
+		lines = append(lines, fmt.Sprintf("%s (%s, %s, %s)", driver.Sanitize(conversation.ID(drive.path)), joinTexts(drive.MediaTypes), by, state))
 	}
 	p.found("virtual media", strings.Join(lines, "; "), err)
 	p.found("rescue by virtual media", "", (&Media{}).CheckBMC(p.node, p.bmc))

@@ -79,9 +79,15 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 	if err := forEachMember(s, sys.Storage, func(c storageController) { out = append(out, &c) }); err != nil {
 		return nil, err
 	}
-	out = slices.DeleteFunc(out, func(c *storageController) bool { return c.Volumes.Path == "" })
+	var without []string
+	out = slices.DeleteFunc(out, func(c *storageController) bool {
+		if c.Volumes.Path == "" {
+			without = append(without, c.ID)
+		}
+		return c.Volumes.Path == ""
+	})
 	if len(out) == 0 {
-		return nil, s.bmc.Lacking(problem.Unsupportedf("the BMC shows no storage controller with volumes below %s", s.bmc.Quote(sys.Storage.Path)))
+		return nil, s.bmc.Lacking(problem.Unsupportedf("the BMC shows no storage controller with volumes below %s: %s", s.bmc.Quote(sys.Storage.Path), s.bmc.Quote(strings.Join(without, ", "))))
 	}
 	for _, c := range out {
 		_, err := conversation.EachOf(s.bmc, c.Drives[:min(len(c.Drives), maxParts)], func(path, _ string, d *physicalDrive) {
@@ -97,11 +103,10 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 				c.volumes = append(c.volumes, v)
 			}
 		})
-		if len(left) == 0 {
-			left = []error{err}
-		}
 		isGone := func(err error) bool { return errors.Is(err, conversation.ErrMissing) }
-		c.unread = errors.Join(slices.DeleteFunc(left, isGone)...)
+		if c.unread = err; len(left) > 0 {
+			c.unread = errors.Join(slices.DeleteFunc(left, isGone)...)
+		}
 		if err := s.bmc.LeaveOut(err); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -57,11 +58,11 @@ func (s *bmcSession) record(path string, names ownerHider) (out metal.RecordedRe
 	if !isPath(path) || !strings.HasPrefix(path, strings.TrimRight(conversation.RootPath, "/")) {
 		return out, 0, problem.Invalidf("%q is no path of a Redfish resource", driver.Sanitize(path))
 	}
-	doc := map[string]any{}
+	before, doc := s.bmc.Received(), map[string]any{}
 	_, err = s.bmc.Get(path, &doc)
 	switch status := refusal.StatusOf(err); {
 	case status != 0 && !errors.Is(err, driver.ErrLogin):
-		out.Problem = conversation.StatusText(status)
+		out.Problem = fmt.Sprintf("refused with status %d", status)
 		return out, 0, nil
 	case problem.Is(err, problem.Unavailable) && s.bmc.Context().Err() == nil:
 		out.Problem = "no answer that makes sense"
@@ -73,7 +74,7 @@ func (s *bmcSession) record(path string, names ownerHider) (out metal.RecordedRe
 		out.Problem = "a further page of the list could not be read"
 		return out, 0, s.bmc.Context().Err()
 	}
-	size = conversation.Size(doc)
+	size = s.bmc.Received() - before
 	if size > maxRecordedBytes {
 		out.Problem = "larger than 1 MiB"
 		return out, 0, nil

@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"salvor/driver"
-	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/memory"
 )
 
 // Driver implements driver.Power, driver.Management and driver.Inspect.
@@ -23,7 +23,7 @@ type Driver struct {
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error
 
-	memory  conversation.Memory
+	memory  memory.Memory
 	infos   actionInfoMemo
 	intents updateIntents
 }

@@ -5,6 +5,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/memory"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -14,7 +15,7 @@ import (
 type bmcSession struct {
 	bmc     *conversation.Conversation
 	conf    *redfishSettings
-	key     conversation.Key
+	key     memory.Key
 	infos   *actionInfoMemo
 	intents *updateIntents
 	system  string // path of the ComputerSystem, once found
@@ -26,7 +27,7 @@ func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(*bm
 	if err != nil {
 		return problem.New(problem.KindOf(err), "%s of node %s: redfish: %w", op, n.ID, err)
 	}
-	s := &bmcSession{conf: conf, key: conversation.NewKey(n.ID, n.Driver, n.DriverInfo), infos: &d.infos, intents: &d.intents}
+	s := &bmcSession{conf: conf, key: memory.NewKey(n.ID, n.Driver, n.DriverInfo), infos: &d.infos, intents: &d.intents}
 	if idle := d.Sessions.take(s.key); idle != nil {
 		s.bmc = idle.Resume(ctx)
 	} else {

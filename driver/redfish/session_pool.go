@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/memory"
 )
 
 // sessionIdle is how long a session stays open after its last use: the verbs of an operation follow one another faster than that.
@@ -17,7 +18,7 @@ type SessionPool struct {
 	Idle time.Duration
 
 	mu     sync.Mutex
-	idle   map[conversation.Key]*idleSession
+	idle   map[memory.Key]*idleSession
 	closed bool
 }
 
@@ -27,7 +28,7 @@ type idleSession struct {
 }
 
 // take hands over the open conversation of a key; nil: there is none.
-func (p *SessionPool) take(key conversation.Key) *conversation.Conversation {
+func (p *SessionPool) take(key memory.Key) *conversation.Conversation {
 	if p == nil {
 		return nil
 	}
@@ -49,14 +50,14 @@ func (p *SessionPool) put(s *conversation.Conversation) {
 	}
 }
 
-func (p *SessionPool) add(key conversation.Key, s *conversation.Conversation) bool {
+func (p *SessionPool) add(key memory.Key, s *conversation.Conversation) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.idle[key] != nil {
 		return false
 	}
 	if p.idle == nil {
-		p.idle = map[conversation.Key]*idleSession{}
+		p.idle = map[memory.Key]*idleSession{}
 	}
 	wait := p.Idle
 	if wait == 0 {

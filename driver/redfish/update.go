@@ -51,9 +51,7 @@ type updateRecord struct {
 }
 
 func updateOf(n *metal.Node) (r updateRecord) {
-	if conversation.FromObject(n.InternalInfo[updateKey], &r) != nil {
-		return updateRecord{}
-	}
+	n.ReadInternal(updateKey, &r)
 	return r
 }
 
@@ -71,7 +69,7 @@ func recordUpdate(n *metal.Node, r *updateRecord) {
 		n.SetInternal(updateKey, nil)
 		return
 	}
-	n.SetInternal(updateKey, conversation.ToObject(r))
+	n.KeepInternal(updateKey, r)
 }
 
 // update takes the images one step further. wait: it is to be called again.

@@ -25,6 +25,8 @@ type verb struct {
 	check func(w *world) string
 	// needs are resources, or members of resources as PATH#POINTER, without which the verb may fail. Orders are always needed.
 	needs []string
+	// wary are beginnings of PATH#POINTER that the verb must read whole: with a part hidden it neither changes anything nor claims that it is done.
+	wary []string
 	// leavesOff: the machine may be off after the verb; stepMayLeaveOff: after one that failed.
 	leavesOff, failureLeavesOff bool
 	// raw: the result has documents of the BMC as they are.
@@ -206,19 +208,19 @@ var verbs = []verb{
 	read("volumes", func(ctx context.Context, w *world) (metal.Object, error) {
 		return redfish.RAID{Driver: w.driver}.RAIDConfig(ctx, w.node)
 	}, systemPath+"#/Storage", storagePath, raidPath, volumesPath),
-	{name: "make a volume", failureLeavesOff: true, needs: []string{systemPath + "#/Storage", storagePath, raidPath, volumesPath, volumesPath + "/V4"}, run: func(ctx context.Context, w *world) (any, error) {
+	{name: "make a volume", wary: []string{volumesPath}, failureLeavesOff: true, needs: []string{systemPath + "#/Storage", storagePath, raidPath, volumesPath, volumesPath + "/V4"}, run: func(ctx context.Context, w *world) (any, error) {
 		w.node.TargetRAID = metal.Object{"logical_disks": []any{map[string]any{"raid_level": "0", "size_gb": "MAX"}}}
 		return nil, runStep(ctx, w.node, redfish.RAID{Driver: w.driver}, metal.Step{Interface: "raid", Step: "create_configuration"})
 	}, check: func(w *world) string {
 		return want("there being a new volume", w.bmc.Volumes() >= 1, true)
 	}},
-	{name: "delete volumes", failureLeavesOff: true, needs: []string{systemPath + "#/Storage", storagePath, raidPath, volumesPath}, run: func(ctx context.Context, w *world) (any, error) {
+	{name: "delete volumes", wary: []string{volumesPath}, failureLeavesOff: true, needs: []string{systemPath + "#/Storage", storagePath, raidPath, volumesPath}, run: func(ctx context.Context, w *world) (any, error) {
 		return nil, runStep(ctx, w.node, redfish.RAID{Driver: w.driver}, metal.Step{Interface: "raid", Step: "delete_configuration"})
 	}},
 	read("BIOS settings", func(ctx context.Context, w *world) ([]metal.BIOSSetting, error) {
 		return redfish.BIOS{Driver: w.driver}.BIOSSettings(ctx, w.node)
 	}, systemPath+"#/Bios", biosPath),
-	{name: "change a BIOS setting", failureLeavesOff: true, needs: []string{power, actions, systemPath + "#/Bios", biosPath, biosPath + "/Settings"},
+	{name: "change a BIOS setting", wary: []string{biosPath}, failureLeavesOff: true, needs: []string{power, actions, systemPath + "#/Bios", biosPath, biosPath + "/Settings"},
 		run: biosStep("apply_configuration", metal.Object{"settings": []any{map[string]any{"name": "ProcTurbo", "value": "Disabled"}}}), check: powerIs(true)},
 	{name: "reset the BIOS", failureLeavesOff: true, needs: []string{power, actions, systemPath + "#/Bios", biosPath, biosPath + "/Settings"}, run: biosStep("factory_reset", nil), check: powerIs(true)},
 	read("firmware", func(ctx context.Context, w *world) ([]metal.FirmwareComponent, error) {
@@ -240,7 +242,9 @@ var verbs = []verb{
 		return w.driver.SetIndicator(ctx, w.node, "system", "1", "on")
 	}, nil, systemPath),
 	read("event log", func(ctx context.Context, w *world) (metal.EventLog, error) {
-		return w.driver.ReadEventLog(ctx, w.node, 100)
+		out, err := w.driver.ReadEventLog(ctx, w.node, 100)
+		out.Logs = nil // they say what is left out
+		return out, err
 	},
 		systemPath+"#/Links/ManagedBy", managerPath, managerPath+"/LogServices", managerPath+"/LogServices/SEL", managerPath+"/LogServices/SEL/Entries"),
 	partly(read("health", func(ctx context.Context, w *world) (metal.Health, error) { return w.driver.ReadHealth(ctx, w.node) }, systemPath+"#/Status")),
@@ -251,7 +255,11 @@ var verbs = []verb{
 		v.raw = true
 		return v
 	}(),
-	partly(read("probe", func(ctx context.Context, w *world) (metal.Probe, error) { return w.driver.ProbeBMC(ctx, w.node) })),
+	partly(read("probe", func(ctx context.Context, w *world) (metal.Probe, error) {
+		out, err := w.driver.ProbeBMC(ctx, w.node)
+		out.Login = "" // a BMC that is full of sessions is met by the other login
+		return out, err
+	})),
 	change("check volumes", func(ctx context.Context, w *world) error { return w.media.CheckVolumes(ctx, w.node, volumes()) }, nil, functionNeeds...),
 	change("set up the iSCSI initiator", func(ctx context.Context, w *world) error { return w.media.PrepareVolumes(ctx, w.node, volumes()) },
 		func(w *world) string {

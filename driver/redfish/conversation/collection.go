@@ -116,7 +116,7 @@ func EachOf[T any](c *Conversation, members []Link, fn func(path, etag string, d
 		case isOfAll(err) && silent != 1, c.ctx.Err() != nil: // the second silence is that of the BMC
 			return left, err
 		default:
-			left = append(left, err)
+			left = append(left, problem.New(problem.KindOf(err), "%s: %w", driver.Sanitize(member.Path), err))
 		}
 	}
 	if len(left) > 0 && len(left) == len(members) {
@@ -172,3 +172,6 @@ func isOfAll(err error) bool {
 	var r *refusal.Refusal
 	return errors.Is(err, driver.ErrLogin) || errors.Is(err, context.Canceled) || problem.Is(err, problem.Unavailable) && !errors.As(err, &r) && !errors.Is(err, errPage)
 }
+
+// Had tells whether the BMC had a resource below a path a short time ago.
+func (c *Conversation) Had(path string) bool { return c.settings.Memory.Had(c.settings.Key, path) }

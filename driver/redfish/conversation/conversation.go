@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/memory"
 	"salvor/driver/redfish/refusal"
 	"salvor/problem"
 	"salvor/secret"
@@ -55,8 +56,8 @@ type Settings struct {
 	// Explain gives an error without an answer the words that help, such as those of TLS; nil: it has none.
 	Explain func(error) error
 	// Memory is what this process knows of the BMCs, and Key names this one there.
-	Memory *Memory
-	Key    Key
+	Memory *memory.Memory
+	Key    memory.Key
 }
 
 // Conversation is a series of requests to one BMC. It is not safe for use by several goroutines.
@@ -79,7 +80,7 @@ type Conversation struct {
 // Open begins a conversation and logs in. The context is that of the operation.
 func Open(ctx context.Context, settings Settings) (*Conversation, error) {
 	if settings.Memory == nil {
-		settings.Memory = new(Memory)
+		settings.Memory = new(memory.Memory)
 	}
 	c := &Conversation{settings: settings, ctx: ctx}
 	if settings.Auth == Basic {
@@ -135,7 +136,7 @@ func (c *Conversation) Resume(ctx context.Context) *Conversation {
 func (c *Conversation) HasSession() bool { return c.session != "" }
 
 // Key names the BMC.
-func (c *Conversation) Key() Key { return c.settings.Key }
+func (c *Conversation) Key() memory.Key { return c.settings.Key }
 
 // IsBasic tells whether name and password go with each request.
 func (c *Conversation) IsBasic() bool { return c.basic }
@@ -173,35 +174,10 @@ func (c *Conversation) openSession() error {
 		return problem.Unsupportedf("the BMC took the login, but gave no X-Auth-Token; set %s to %s", c.settings.AuthKey, Basic)
 	}
 	if c.session == "" {
-		c.session = c.ownSession(path)
-	}
-	if c.session == "" {
 		c.noteOnce("the BMC does not say where its session is, so the session stays open until the BMC forgets it; %s=%s opens none", c.settings.AuthKey, Basic)
 	}
 	return nil
 }
-
-// ownSession looks for the session of this user in the BMC's list, where the BMC did not say which it made; empty: there are none, or several.
-func (c *Conversation) ownSession(list string) string {
-	type session struct{ UserName string }
-	own := ""
-	all, err := Each(c, Link{list}, maxSessions, func(path, _ string, one *session) {
-		switch {
-		case one.UserName != c.settings.Login.Username:
-		case own == "":
-			own = path
-		default:
-			own = "several"
-		}
-	})
-	if err != nil || len(all) > 0 || own == "several" {
-		return ""
-	}
-	return own
-}
-
-// maxSessions bounds how many sessions of a BMC are looked at.
-const maxSessions = 64
 
 // login sends name and password to the sessions of the BMC.
 func (c *Conversation) login(path string) (*answer, error) {
@@ -293,7 +269,7 @@ func (c *Conversation) Quote(text string) string {
 
 // noteOnce notes an oddity of the BMC in the node's history, unless this process has done so before.
 func (c *Conversation) noteOnce(format string, args ...any) {
-	if driver.TakesNotes(c.ctx) && c.settings.Memory.firstNote(c.settings.Key, format, args...) {
+	if driver.TakesNotes(c.ctx) && c.settings.Memory.FirstNote(c.settings.Key, format, args...) {
 		driver.Note(c.ctx, format, args...)
 	}
 }

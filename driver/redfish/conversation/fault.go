@@ -41,7 +41,7 @@ func (c *Conversation) fault(method, ref string, err error) error {
 	case http.StatusForbidden:
 		return problem.Invalidf("%w: %w: %s", r, ErrForbidden, text)
 	case http.StatusNotFound:
-		if method != http.MethodDelete && c.settings.Memory.missesNow(c.settings.Key, path) {
+		if method != http.MethodDelete && c.settings.Memory.MissesNow(c.settings.Key, path) {
 			r.Passing = true
 			return problem.Unavailablef("%w: the BMC does not show %s now, which it had a short time ago: %s", r, driver.Sanitize(path), text)
 		}
@@ -53,6 +53,3 @@ func (c *Conversation) fault(method, ref string, err error) error {
 	}
 	return problem.Unavailablef("%w: %s", r, text)
 }
-
-// StatusText is the name of an HTTP status.
-func StatusText(status int) string { return http.StatusText(status) }

@@ -94,11 +94,16 @@ func resolve(base, ref string) (*url.URL, error) {
 	case err != nil, ref == "", to.Opaque != "", to.Scheme != "" && to.Scheme != "http" && to.Scheme != "https", to.Path == "":
 		return nil, bad
 	}
-	out := &url.URL{Path: to.Path, RawPath: to.RawPath, RawQuery: to.RawQuery, Fragment: to.Fragment}
+	out := &url.URL{Path: to.Path, RawQuery: to.RawQuery, Fragment: to.Fragment}
+	if strings.Contains(strings.ToLower(to.RawPath), "%2f") { // a slash in a name
+		out.RawPath = to.RawPath
+	}
 	switch {
 	case strings.HasPrefix(out.Path, "/"):
 	case strings.HasPrefix(out.Path, "redfish/"):
 		out.Path, out.RawPath = "/"+out.Path, ""
+	case strings.HasPrefix(out.Path, path.Base(base)+"/"):
+		out.Path, out.RawPath = path.Dir(strings.TrimRight(base, "/"))+"/"+out.Path, ""
 	case strings.Contains(strings.TrimRight(out.Path, "/"), "/"):
 		out.Path, out.RawPath = base[:strings.LastIndexByte(base, '/')+1]+out.Path, ""
 	default:
@@ -158,9 +163,6 @@ func withPaths(text []byte, base string) []byte {
 			}
 		}
 	}
-	if top, _ := doc.(map[string]any); sameResource(Join(base, LinkIn(top))) == sameResource(base) { // with or without a last slash
-		base = Join(base, LinkIn(top))
-	}
 	walk(doc)
 	out, err := json.Marshal(doc)
 	if err != nil {
@@ -181,29 +183,16 @@ func Join(base, ref string) string {
 // sameResource is a path without what careless BMCs add to it or leave out.
 func sameResource(path string) string { return strings.TrimRight(path, "/") }
 
+// ID is the name of a resource: the last part of its path.
+func ID(ref string) string {
+	to, err := resolve(RootPath, ref)
+	if err != nil {
+		return ""
+	}
+	return path.Base(to.Path)
+}
+
 // Same tells whether two references on a BMC name one resource.
 func Same(a, b string) bool {
 	return sameResource(Join(RootPath, a)) == sameResource(Join(RootPath, b))
-}
-
-// ToObject makes a JSON object of a struct of texts, numbers, lists and times.
-func ToObject(v any) (out map[string]any) {
-	text, _ := json.Marshal(v) // such a struct cannot fail
-	_ = json.Unmarshal(text, &out)
-	return out
-}
-
-// FromObject reads what ToObject made.
-func FromObject(object, into any) error {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, into)
-}
-
-// Size is how many bytes a value has as JSON.
-func Size(v any) int {
-	text, _ := json.Marshal(v) // a value that was read from JSON cannot fail
-	return len(text)
 }

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -72,7 +70,7 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 		}
 		c.sent = false // the answer says what became of the order
 		switch {
-		case isSuccess(resp.StatusCode):
+		case resp.StatusCode/100 == 2:
 			if refusal := refusal.Within(text, method == http.MethodGet); refusal != nil {
 				return nil, refusal
 			}
@@ -195,9 +193,6 @@ func (c *Conversation) getOnce(ref string, doc any) (etag string, err error) {
 	if hasRelative(text) {
 		text = withPaths(text, a.path)
 	}
-	if _, pointer, ok := strings.Cut(ref, "#"); ok {
-		text = part(text, pointer)
-	}
 	odd, err := loose.Decode(text, doc)
 	if err != nil {
 		return "", problem.Unavailablef("%w: what it answers for %s is cut off or damaged", errPage, driver.Sanitize(a.path))
@@ -206,35 +201,6 @@ func (c *Conversation) getOnce(ref string, doc any) (etag string, err error) {
 		c.noteOnce("the BMC's answer for %s has values that salvor cannot read and takes as not told: %s", driver.Sanitize(a.path), driver.Sanitize(strings.Join(odd[:min(len(odd), 8)], ", "), c.Secrets()...))
 	}
 	return a.header.Get("ETag"), nil
-}
-
-// part is what a JSON pointer names in a document, where that is a resource of its own; else it is the document.
-func part(text []byte, pointer string) []byte {
-	var at any
-	if json.Unmarshal(text, &at) != nil {
-		return text
-	}
-	for _, name := range strings.Split(strings.Trim(pointer, "/"), "/") {
-		switch v := at.(type) {
-		case map[string]any:
-			at = v[name]
-		case []any:
-			i, err := strconv.Atoi(name)
-			if err != nil || i < 0 || i >= len(v) {
-				return text
-			}
-			at = v[i]
-		}
-	}
-	one, _ := at.(map[string]any)
-	if one["@odata.id"] == nil && one["MemberId"] == nil {
-		return text
-	}
-	out, err := json.Marshal(one)
-	if err != nil {
-		return text
-	}
-	return out
 }
 
 // read reads a page of Redfish: an object. A page of something else, such as a login page, is called that.
@@ -246,7 +212,7 @@ func (c *Conversation) read(ref string) (*answer, error) {
 	if what := notRedfish(a.body); what != "" {
 		return nil, c.strangePage(a, what)
 	}
-	c.settings.Memory.sawResource(c.settings.Key, a.path)
+	c.settings.Memory.Saw(c.settings.Key, a.path)
 	return a, nil
 }
 
@@ -279,7 +245,7 @@ func (c *Conversation) strangePage(a *answer, what string) error {
 	if len(bytes.TrimSpace(a.body)) > 0 {
 		text = ": " + c.Quote(refusal.PlainPage(a.body))
 	}
-	if c.settings.Memory.missesNow(c.settings.Key, a.path) {
+	if c.settings.Memory.MissesNow(c.settings.Key, a.path) {
 		return problem.Unavailablef("%w: it answers %s with %s, as a BMC does that starts%s", errPage, driver.Sanitize(a.path), what, text)
 	}
 	return problem.Tries(strangeTries, problem.Unavailablef("%w: it answers %s with %s; is this the address of its Redfish service?%s", errPage, driver.Sanitize(a.path), what, text))
@@ -362,9 +328,4 @@ func (o Order) Sure(err error) error {
 		return err
 	}
 	return o.Unsure
-}
-
-// isSuccess tells whether a status says that the request succeeded.
-func isSuccess(status int) bool {
-	return slices.Contains([]int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent}, status)
 }

@@ -283,7 +283,7 @@ func (r *Refusal) isAbout(kind Kind, member string) bool {
 			continue
 		}
 		for _, arg := range slices.Concat(m.MessageArgs, m.RelatedProperties) {
-			if LastPart(arg) == member {
+			if lastPart(arg) == member {
 				return true
 			}
 		}
@@ -294,11 +294,8 @@ func (r *Refusal) isAbout(kind Kind, member string) bool {
 	return false
 }
 
-// LastPart takes the name out of "#/Boot/BootSourceOverrideMode" and "Boot.BootSourceOverrideMode".
-func LastPart(pointer string) string {
-	pointer, _, _ = strings.Cut(strings.TrimRight(pointer, "/"), "?")
-	return pointer[strings.LastIndexAny(pointer, "/.#")+1:]
-}
+// lastPart takes the name out of "#/Boot/BootSourceOverrideMode" and "Boot.BootSourceOverrideMode".
+func lastPart(pointer string) string { return pointer[strings.LastIndexAny(pointer, "/.#")+1:] }
 
 func isLetter(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_'

@@ -1,4 +1,6 @@
-package conversation
+// Package memory holds what a process has learned of BMCs and does not store: which resources they showed a short time ago, and which of
+// their oddities are noted.
+package memory
 
 import (
 	"crypto/sha256"
@@ -76,8 +78,8 @@ func (m *Memory) of(key Key) *bmcMemory {
 	return known
 }
 
-// sawResource notes that the BMC has a resource.
-func (m *Memory) sawResource(key Key, path string) {
+// Saw notes that the BMC has a resource.
+func (m *Memory) Saw(key Key, path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.of(key)
@@ -87,15 +89,15 @@ func (m *Memory) sawResource(key Key, path string) {
 		}
 		delete(known.resources, one)
 	}
-	known.resources[sameResource(path)] = resourceMemory{read: m.now()}
+	known.resources[trimmed(path)] = resourceMemory{read: m.now()}
 }
 
-// missesNow tells whether the BMC had a resource, or the one above, a short time ago, so that it may show the resource again soon.
-func (m *Memory) missesNow(key Key, path string) bool {
+// MissesNow tells whether the BMC had a resource, or the one above, a short time ago, so that it may show the resource again soon.
+func (m *Memory) MissesNow(key Key, path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known, now := m.of(key), m.now()
-	for path = sameResource(path); strings.Count(path, "/") > 2; path = path[:strings.LastIndexByte(path, '/')] {
+	for path = trimmed(path); strings.Count(path, "/") > 2; path = path[:strings.LastIndexByte(path, '/')] {
 		r, found := known.resources[path]
 		if !found {
 			if strings.Contains(path, "/Actions") { // an action has no page of its own
@@ -112,21 +114,20 @@ func (m *Memory) missesNow(key Key, path string) bool {
 	return false
 }
 
-// Had tells whether the BMC had a resource below a path a short time ago.
-func (c *Conversation) Had(path string) bool {
-	m := c.settings.Memory
+// Had tells whether a BMC had a resource below a path a short time ago.
+func (m *Memory) Had(key Key, path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for at, r := range m.of(c.settings.Key).resources {
-		if strings.HasPrefix(at, sameResource(path)+"/") && m.now().Sub(r.read) < missingFor {
+	for at, r := range m.of(key).resources {
+		if strings.HasPrefix(at, trimmed(path)+"/") && m.now().Sub(r.read) < missingFor {
 			return true
 		}
 	}
 	return false
 }
 
-// firstNote tells whether a note about a BMC is the first of its text in this process.
-func (m *Memory) firstNote(key Key, format string, args ...any) bool {
+// FirstNote tells whether a note about a BMC is the first of its text in this process.
+func (m *Memory) FirstNote(key Key, format string, args ...any) bool {
 	text := fmt.Sprintf(format, args...)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,3 +140,6 @@ func (m *Memory) firstNote(key Key, format string, args ...any) bool {
 	}
 	return true
 }
+
+// trimmed is a path without what careless BMCs add to it or leave out.
+func trimmed(path string) string { return strings.TrimRight(path, "/") }
