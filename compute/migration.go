@@ -44,7 +44,7 @@ func (s *Server) RefusalToMove() error {
 		case s.Power == PowerSaved || s.State == Suspended:
 			first = Resume
 		}
-		return problem.Conflictf("server %s is %s%s: a move would lose its memory; first let it go on: salvor server %s %s", s.ID, s.State, pause, first, s.ID)
+		return problem.Conflictf("server %s is %s%s: a move would lose its memory; first let it go on: %s", s.ID, s.State, pause, commandToContinue(first, s.ID))
 	case !s.IsSteady() && s.State != Errored:
 		return problem.Conflictf("server %s is %s: it cannot be moved now", s.ID, s.State)
 	}

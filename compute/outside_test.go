@@ -52,7 +52,9 @@ func TestEventsOutside(t *testing.T) {
 		"undo define":     {Type: "action", Action: "define", Text: "undo define"},
 		"define: waits":   {Type: "action", Action: "define", Severity: "info", Text: "define: waits for host vm7 to define the guest"},
 		"define: did not succeed; an administrator may see why": {Type: "action", Action: "define", Severity: "error", Text: "define: failed: host vm7 is full"},
-		"word of its host; an administrator may see why":        {Type: "contact", Text: "goes to host vm7"},
+		"define: its host does not answer; the work is done when the host is back, or at another host by an evacuation": {Type: "action", Action: "define", Severity: "error",
+			Text: "define: failed: Timeout reached while waiting for host vm7: the host is silent; " + compute.WorkIsKept + "; salvor server abort 4711 ends that"},
+		"word of its host; an administrator may see why": {Type: "contact", Text: "goes to host vm7"},
 	} {
 		if got := compute.Outside(e).Text; got != want {
 			t.Errorf("%+v: %q, want %q", e, got, want)

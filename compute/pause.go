@@ -24,6 +24,13 @@ const (
 	// PausedByWatchdog and PausedByPanic: a device of the guest found its system hung or in panic.
 	PausedByWatchdog PauseReason = "watchdog"
 	PausedByPanic    PauseReason = "crashed"
+	// PausedBySnapshot: somebody put it back to a snapshot of a paused guest (virsh snapshot-revert).
+	PausedBySnapshot PauseReason = "from-snapshot"
+	// PausedByPostcopy: a post-copy migration failed that somebody else began (virsh migrate --postcopy). A part of its memory is at the other host, where it
+	// ran on: it must not go on here with the rest.
+	PausedByPostcopy PauseReason = "postcopy-failed"
+	// PausedUnknown: libvirt tells no reason, or one that this release does not know.
+	PausedUnknown PauseReason = "unknown"
 	// SavedOutside: its memory was saved to its host's disk (virsh managedsave, libvirt-guests).
 	SavedOutside PauseReason = "saved"
 	// SavedToFile: its memory was saved to a file that somebody named (virsh save). To the hypervisor the guest is off: the next start gives that memory up.
@@ -63,6 +70,12 @@ func (p GuestPause) Describe() string {
 		return "its watchdog found its system hung"
 	case PausedByPanic:
 		return "its system is in panic"
+	case PausedBySnapshot:
+		return "put back to a snapshot on its host, and paused since then"
+	case PausedByPostcopy:
+		return "a post-copy migration failed, so a part of its memory lies on another host; virsh migrate --postcopy-resume completes it, and a hard reboot gives the memory up"
+	case PausedUnknown:
+		return "paused on its host; the hypervisor does not tell why"
 	case SavedOutside:
 		return "its memory was saved on its host"
 	case SavedToFile:
@@ -76,10 +89,21 @@ func (p GuestPause) Continue() Action {
 	if p.Reason == SavedToFile {
 		return Start // with new memory
 	}
-	if p.Reason == SavedOutside || p.Reason == PausedBySleep {
+	switch p.Reason {
+	case SavedOutside, PausedBySleep:
 		return Resume
+	case PausedByPostcopy:
+		return RebootHard // with new memory
 	}
 	return Unpause
+}
+
+// commandToContinue is the command line that lets a server go on by the action.
+func commandToContinue(a Action, server string) string {
+	if a == RebootHard {
+		return "salvor server reboot --hard " + server
+	}
+	return "salvor server " + string(a) + " " + server
 }
 
 // StandsStill tells whether the server should run, and its guest stands still for a reason of its own. A rescue system that went on keeps its last reason
@@ -95,7 +119,7 @@ func (s *Server) DescribeStandstill() string {
 	if !s.StandsStill() {
 		return ""
 	}
-	return fmt.Sprintf("%s; first let it go on: salvor server %s %s", GuestPause{Reason: s.Pause.Reason}.Describe(), s.Pause.Continue(), s.ID)
+	return fmt.Sprintf("%s; first let it go on: %s", GuestPause{Reason: s.Pause.Reason}.Describe(), commandToContinue(s.Pause.Continue(), s.ID))
 }
 
 // StandStill records a guest that stands still. Wanted stays as it is: the server should run.

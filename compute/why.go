@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"salvor/job"
@@ -124,11 +125,16 @@ func (s ServerSituation) outside() ServerSituation {
 	return s
 }
 
+// WorkIsKept says in an event of a failure that the work waits on for its host.
+const WorkIsKept = "the work is done when the host is back, or at another host by an evacuation"
+
 // Outside is an event of a server without what tells of hosts, and of what they and conductors said: for whom the server belongs to.
 func Outside(e job.Event) job.Event {
 	switch {
 	case e.Type == "action" && e.Text != e.Action && e.Text != "undo "+e.Action:
-		if e.Severity == "error" {
+		if e.Severity == "error" && strings.Contains(e.Text, WorkIsKept) {
+			e.Text = e.Action + ": its host does not answer; " + WorkIsKept
+		} else if e.Severity == "error" {
 			e.Text = e.Action + ": did not succeed; " + untold
 		} else {
 			e.Text = e.Action + ": waits"
@@ -234,17 +240,36 @@ func (s *ServerSituation) standstill(w *record.Why) {
 	if pause.Reason == PausedByIOError {
 		text += "; " + srv.describeResume()
 	}
-	w.Problems = append(w.Problems, text)
-	if w.Job == nil && len(s.Elsewhere) == 0 {
-		purpose := "let it go on now"
-		if pause.Reason == SavedToFile {
-			purpose = "boot it anew, which gives the saved memory up"
-			if s.Operator && s.Host != nil {
-				w.Next = append(w.Next, record.Command{Run: "virsh restore FILE", For: "on host " + s.Host.Name + ": let it go on with the memory that was saved to FILE"})
-			}
-		}
-		w.Next = append(w.Next, record.Command{Run: "salvor server " + string(pause.Continue()) + " " + srv.label(), For: purpose})
+	if w.Job != nil { // which may be to let it go on
+		w.Problems = append(w.Problems, text)
+		return
 	}
+	var next []record.Command
+	if len(s.Elsewhere) == 0 {
+		next = s.continuing(pause)
+	}
+	w.Block(text, next...)
+	if pause.Reason == PausedByIOError && !srv.NextResume().Equal(never) {
+		w.Status, w.WaitsFor, w.WaitsSince = record.Waiting, "room for its disks", srv.StandsStillSince
+	}
+}
+
+// continuing are the commands that let a guest go on which stands still, the best first.
+func (s *ServerSituation) continuing(pause GuestPause) (out []record.Command) {
+	purpose, kept := "let it go on now", record.Command{}
+	switch pause.Reason {
+	case SavedToFile:
+		purpose = "boot it anew, which gives the saved memory up"
+		kept = record.Command{Run: "virsh restore FILE", For: "let it go on with the memory that was saved to FILE"}
+	case PausedByPostcopy:
+		purpose = "boot it anew, which gives its memory up"
+		kept = record.Command{Run: "virsh migrate " + s.Server.GuestName + " DESTINATION --live --postcopy --postcopy-resume", For: "complete the migration that failed"}
+	}
+	if kept.Run != "" && s.Operator && s.Host != nil {
+		kept.For = "on host " + s.Host.Name + ": " + kept.For
+		out = append(out, kept)
+	}
+	return append(out, record.Command{Run: commandToContinue(pause.Continue(), s.Server.label()), For: purpose})
 }
 
 // session tells of an open rescue.

@@ -190,12 +190,41 @@ func TestWhyServer(t *testing.T) {
 			s.Server.StandStill(compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: 3 MiB are left in disk store vm7-pool"})
 			s.Server.AwaitsRoom = true
 			s.Server.CountResume(whyNow)
-		}, record.Idle, []string{"stands still: I/O error of its disks: “vda: 3 MiB are left in disk store vm7-pool”", "at 2026-11-22 12:01:00 UTC at the earliest"}, "salvor server unpause web1"},
+		}, record.Waiting, []string{"It waits for room for its disks", "stands still: I/O error of its disks: “vda: 3 MiB are left in disk store vm7-pool”", "at 2026-11-22 12:01:00 UTC at the earliest"},
+			"salvor server unpause web1"},
+		"stands still, and waits for no room": {func(s *compute.ServerSituation) {
+			s.Server.StandStill(compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError})
+		}, record.Stuck, []string{"It should run and stands still: I/O error of its disks; salvor does not let it go on by itself"}, "salvor server unpause web1"},
+		"suspended by hand": {func(s *compute.ServerSituation) {
+			s.Server.StandStill(compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByUser})
+		}, record.Stuck, []string{"It should run and stands still: suspended on its host."}, "salvor server unpause web1"},
+		"managed save": {func(s *compute.ServerSituation) {
+			s.Server.StandStill(compute.PowerSaved, compute.GuestPause{Reason: compute.SavedOutside})
+		}, record.Stuck, []string{"It should run and stands still: its memory was saved on its host."}, "salvor server resume web1"},
+		"saved to a file": {func(s *compute.ServerSituation) {
+			s.Server.StandStill(compute.PowerOff, compute.GuestPause{Reason: compute.SavedToFile})
+		}, record.Stuck, []string{"It should run and stands still: its memory was saved to a file", "on host vm7: let it go on with the memory"}, "virsh restore FILE"},
+		"saved to a file, an owner": {func(s *compute.ServerSituation) {
+			s.Server.StandStill(compute.PowerOff, compute.GuestPause{Reason: compute.SavedToFile})
+			s.Operator = false
+		}, record.Stuck, []string{"It should run and stands still: its memory was saved to a file"}, "salvor server start web1"},
+		"a post-copy migration failed": {func(s *compute.ServerSituation) {
+			s.Server.StandStill(compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByPostcopy})
+			s.Server.GuestName = "salvor-1"
+		}, record.Stuck, []string{"It should run and stands still: a post-copy migration failed"}, "virsh migrate salvor-1 DESTINATION --live --postcopy --postcopy-resume"},
+		"a post-copy migration failed, an owner": {func(s *compute.ServerSituation) {
+			s.Server.StandStill(compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByPostcopy})
+			s.Operator = false
+		}, record.Stuck, []string{"It should run and stands still: a post-copy migration failed"}, "salvor server reboot --hard web1"},
+		"is let go on": {func(s *compute.ServerSituation) {
+			s.Server.StandStill(compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByUser})
+			s.Jobs = []job.Job{works("server power", job.Waiting)}
+		}, record.Waiting, []string{"It should run and stands still: suspended on its host."}, "salvor events server:web1 --follow"},
 		"an owner is told of no disk store": {func(s *compute.ServerSituation) {
 			s.Server.StandStill(compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: 3 MiB are left in disk store vm7-pool"})
 			s.Server.AwaitsRoom = true
 			s.Operator = false
-		}, record.Idle, []string{"stands still: I/O error of its disks; salvor lets it go on"}, "salvor server unpause web1"},
+		}, record.Waiting, []string{"stands still: I/O error of its disks; salvor lets it go on"}, "salvor server unpause web1"},
 		"locked": {func(s *compute.ServerSituation) { s.Server.Locked, s.Server.LockedReason = true, "audit" }, record.Idle, []string{"It is locked: audit."}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

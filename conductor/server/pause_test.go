@@ -50,6 +50,8 @@ var standstills = map[string]struct {
 	"virsh suspend":     {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByUser}, compute.Paused, compute.Unpause, "suspended on its host"},
 	"suspend to RAM":    {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedBySleep}, compute.Suspended, compute.Resume, "its own system suspended to RAM"},
 	"watchdog":          {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByWatchdog}, compute.Paused, compute.Unpause, "its watchdog found its system hung"},
+	"snapshot-revert":   {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedBySnapshot}, compute.Paused, compute.Unpause, "put back to a snapshot on its host"},
+	"no reason":         {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedUnknown}, compute.Paused, compute.Unpause, "paused on its host; the hypervisor does not tell why"},
 	"panic":             {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByPanic}, compute.Paused, compute.Unpause, "its system is in panic"},
 	"virsh managedsave": {compute.PowerSaved, compute.GuestPause{}, compute.Suspended, compute.Resume, "its memory was saved on its host"},
 }

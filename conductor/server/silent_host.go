@@ -37,9 +37,9 @@ func (c *Conductor) waitForSilentHost(ctx context.Context, tx job.Tx, j *job.Job
 	return silentHostPause, "the host is silent; " + keptText(srv.ID), nil
 }
 
-// keptText says what becomes of work that waits for a host.
+// keptText says what becomes of work that waits for a host, and how an operator ends that. compute.Outside leaves the operator's command out.
 func keptText(server string) string {
-	return "the work is done when the host is back, or at another host by an evacuation; salvor server abort " + server + " ends that"
+	return compute.WorkIsKept + "; salvor server abort " + server + " ends that"
 }
 
 // keptWork are the jobs that wait for a host as long as the host is silent.

@@ -62,14 +62,36 @@ type powerLook struct {
 	starting bool
 	// saving: the guest stands still while somebody writes its memory to a file: virsh managedsave, save, dump, or a snapshot of a backup tool.
 	saving bool
+	// isSplit: a post-copy migration has sent a part of the guest's memory to another host, where the guest ran on with it.
+	isSplit bool
 	// pause is why it stands still, where that is neither salvor's work nor libvirt's own for a moment.
 	pause compute.PauseReason
 }
 
-// pauseReasons are the reasons for which a guest stands still that do not pass by themselves.
+// pauseReasons are the reasons of libvirt for which a guest stands still until somebody does something.
 var pauseReasons = map[rpc.DomainPausedReason]compute.PauseReason{
 	rpc.DomainPausedUser: compute.PausedByUser, rpc.DomainPausedIoerror: compute.PausedByIOError,
 	rpc.DomainPausedWatchdog: compute.PausedByWatchdog, rpc.DomainPausedCrashed: compute.PausedByPanic,
+	rpc.DomainPausedFromSnapshot: compute.PausedBySnapshot, rpc.DomainPausedPostcopyFailed: compute.PausedByPostcopy,
+}
+
+// passingPauses are the reasons for which libvirt holds a guest only as long as a call lasts: a migration, a save, a dump, a snapshot, the end of the guest.
+var passingPauses = []rpc.DomainPausedReason{
+	rpc.DomainPausedMigration, rpc.DomainPausedPostcopy, rpc.DomainPausedSave, rpc.DomainPausedDump, rpc.DomainPausedSnapshot, rpc.DomainPausedShuttingDown,
+}
+
+// pauseOf is why a guest stands still that libvirt shows as paused; empty: libvirt holds it for a call that ends. libvirt shows no reason when QEMU
+// stopped the guest while libvirt was away, and another one when the end of a call could not let the guest go on (API_ERROR): neither passes by itself, so a
+// reason of a later libvirt is taken for such a one too.
+func pauseOf(reason rpc.DomainPausedReason) compute.PauseReason {
+	known, ok := pauseReasons[reason]
+	switch {
+	case ok:
+		return known
+	case slices.Contains(passingPauses, reason):
+		return ""
+	}
+	return compute.PausedUnknown
 }
 
 // isMemoryWritten tells whether a guest is paused because its memory is being written to a file. The guest goes on, or is off, when that ends.
@@ -84,8 +106,11 @@ func (h *Hypervisor) lookAtPower(ctx context.Context, dom rpc.Domain) (powerLook
 			return powerLook{}, err
 		}
 		look := lookAtState(rpc.DomainState(state), reason)
-		if look.power != compute.PowerOff {
-			return look, nil
+		if look.power == compute.PowerPaused && !look.saving { // of a guest that was paused before its save, libvirt keeps the former reason
+			look.saving, err = isBeingSaved(c, dom)
+		}
+		if err != nil || look.power != compute.PowerOff {
+			return look, err
 		}
 		saved, err := c.DomainHasManagedSaveImage(dom, 0)
 		if err != nil {
@@ -99,6 +124,24 @@ func (h *Hypervisor) lookAtPower(ctx context.Context, dom rpc.Domain) (powerLook
 	})
 }
 
+// isBeingSaved tells whether somebody saves the guest's memory at the moment. libvirt begins the job before it pauses a guest that runs. A guest that has
+// ended meanwhile is being saved by nobody.
+func isBeingSaved(c *rpc.Libvirt, dom rpc.Domain) (bool, error) {
+	_, params, err := c.DomainGetJobStats(dom, 0)
+	if isCode(err, rpc.ErrOperationInvalid) {
+		return false, nil
+	}
+	return isSaveJob(params), err
+}
+
+// isSaveJob tells whether the statistics of a job of libvirt are of one that saves the guest's memory.
+func isSaveJob(params []rpc.TypedParam) bool {
+	return slices.ContainsFunc(params, func(p rpc.TypedParam) bool {
+		operation, ok := p.Value.I.(int32)
+		return ok && p.Field == rpc.DomainJobOperationStr && rpc.DomainJobOperation(operation) == rpc.DomainJobOperationStrSave
+	})
+}
+
 // lookAtState is what a state of libvirt and its reason tell. Why a guest is off is left to shutoffPower.
 func lookAtState(state rpc.DomainState, reason int32) powerLook {
 	look := powerLook{power: powers[state]}
@@ -108,8 +151,9 @@ func lookAtState(state rpc.DomainState, reason int32) powerLook {
 	case state == rpc.DomainPaused && rpc.DomainPausedReason(reason) == rpc.DomainPausedStartingUp:
 		return powerLook{power: compute.PowerOn, starting: true}
 	case state == rpc.DomainPaused:
-		look.pause = pauseReasons[rpc.DomainPausedReason(reason)]
-		look.saving = isMemoryWritten(rpc.DomainPausedReason(reason))
+		why := rpc.DomainPausedReason(reason)
+		look.pause, look.saving = pauseOf(why), isMemoryWritten(why)
+		look.isSplit = why == rpc.DomainPausedPostcopy || why == rpc.DomainPausedPostcopyFailed
 	}
 	return look
 }

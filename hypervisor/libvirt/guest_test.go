@@ -43,23 +43,26 @@ func TestShutoffReasons(t *testing.T) {
 	}
 }
 
-// TestPausedStates: a guest that stands still tells why, unless libvirt stops it for a moment. A guest that libvirt starts at the moment is on.
+// TestPausedStates: a guest that stands still tells why, unless libvirt stops it for as long as a call of libvirt lasts. A guest that libvirt starts at the
+// moment is on.
 func TestPausedStates(t *testing.T) {
 	for reason, want := range map[rpc.DomainPausedReason]powerLook{
-		rpc.DomainPausedUnknown:        {power: compute.PowerPaused},
+		rpc.DomainPausedUnknown:        {power: compute.PowerPaused, pause: compute.PausedUnknown},
 		rpc.DomainPausedUser:           {power: compute.PowerPaused, pause: compute.PausedByUser},
 		rpc.DomainPausedMigration:      {power: compute.PowerPaused},
 		rpc.DomainPausedSave:           {power: compute.PowerPaused, saving: true},
 		rpc.DomainPausedDump:           {power: compute.PowerPaused, saving: true},
 		rpc.DomainPausedIoerror:        {power: compute.PowerPaused, pause: compute.PausedByIOError},
 		rpc.DomainPausedWatchdog:       {power: compute.PowerPaused, pause: compute.PausedByWatchdog},
-		rpc.DomainPausedFromSnapshot:   {power: compute.PowerPaused},
+		rpc.DomainPausedFromSnapshot:   {power: compute.PowerPaused, pause: compute.PausedBySnapshot},
 		rpc.DomainPausedShuttingDown:   {power: compute.PowerPaused},
 		rpc.DomainPausedSnapshot:       {power: compute.PowerPaused, saving: true},
 		rpc.DomainPausedCrashed:        {power: compute.PowerPaused, pause: compute.PausedByPanic},
 		rpc.DomainPausedStartingUp:     {power: compute.PowerOn, starting: true},
-		rpc.DomainPausedPostcopy:       {power: compute.PowerPaused},
-		rpc.DomainPausedPostcopyFailed: {power: compute.PowerPaused},
+		rpc.DomainPausedPostcopy:       {power: compute.PowerPaused, isSplit: true},
+		rpc.DomainPausedPostcopyFailed: {power: compute.PowerPaused, isSplit: true, pause: compute.PausedByPostcopy},
+		rpc.DomainPausedAPIError:       {power: compute.PowerPaused, pause: compute.PausedUnknown},
+		rpc.DomainPausedAPIError + 1:   {power: compute.PowerPaused, pause: compute.PausedUnknown}, // of a later libvirt
 	} {
 		if got := lookAtState(rpc.DomainPaused, int32(reason)); got != want {
 			t.Errorf("paused for reason %d: %+v, want %+v", reason, got, want)

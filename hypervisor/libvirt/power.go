@@ -132,9 +132,17 @@ var moves = map[[2]compute.Power]powerStep{
 }
 
 // reach goes from whatever a guest is to a power state, looking again after each move. keepSaved: memory that is saved to disk is not given up, not even
-// if it was saved after the caller's own look; reach refuses then.
+// if it was saved after the caller's own look; reach refuses then. libvirt has no call that ends a guest only if nobody saves it, and a destroy cuts a save
+// off. So the last call before the destroy asks for a save: a save that begins between these two calls is lost.
 func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Power, keepSaved bool) error {
-	look := func() (powerLook, error) { return h.lookAtPower(ctx, dom) }
+	look := func() (powerLook, error) {
+		now, err := h.lookAtPower(ctx, dom)
+		if err != nil || !keepSaved || now.power != compute.PowerOn {
+			return now, err
+		}
+		now.saving, err = callLibvirt(ctx, h, "read the job of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (bool, error) { return isBeingSaved(c, dom) })
+		return now, err
+	}
 	before := func() error { return h.beforeStart(ctx, dom, want) }
 	return reachPower(ctx, dom.Name, h.opts.LongTimeout, want, keepSaved, look, before, func(next powerStep) error {
 		return callOnly(ctx, h, "make guest "+dom.Name+" "+string(want), h.opts.LongTimeout, func(c *rpc.Libvirt) error { return next(c, dom) })
@@ -147,9 +155,14 @@ func reachPower(ctx context.Context, guest string, within time.Duration, want co
 ) error {
 	var failed error
 	for range maxMoves {
-		now, err := awaitSettled(ctx, guest, within, want, keepSaved, look)
+		settled, err := awaitSettled(ctx, guest, within, want, keepSaved, look)
+		now := settled.power
 		if err != nil {
 			return err
+		}
+		if settled.isSplit && want != compute.PowerOff && want != compute.PowerPaused {
+			return problem.Conflictf("guest %s: a post-copy migration that somebody else began has sent a part of its memory to another host, where it ran on; it must not go on here with the rest. "+
+				"If the migration failed, complete it with virsh migrate --postcopy-resume, or reboot the server hard, which gives the memory up", guest)
 		}
 		if now == want || want == compute.PowerOff && now == compute.PowerCrashed {
 			return nil
@@ -185,27 +198,27 @@ const lockedHint = " (if libvirt was killed amid the start, stop it, delete /run
 //
 // A daemon that was killed while it started a guest shows the guest as being started when it comes back, and then ends it: such a guest is not on.
 // libvirt 9.0 that was killed just before it started the QEMU never ends it, and locks the guest; docs/hosts.md says what frees it.
-func awaitSettled(ctx context.Context, guest string, within time.Duration, want compute.Power, keepSaved bool, look func() (powerLook, error)) (compute.Power, error) {
+func awaitSettled(ctx context.Context, guest string, within time.Duration, want compute.Power, keepSaved bool, look func() (powerLook, error)) (powerLook, error) {
 	deadline := time.Now().Add(within)
 	for {
 		now, err := look()
 		doing, hint := "", ""
 		switch {
 		case err != nil:
-			return now.power, err
+			return now, err
 		case now.starting && want != compute.PowerOff:
 			doing, hint = "started", lockedHint
 		case now.saving && (want != compute.PowerOff || keepSaved):
 			doing = "saved, dumped or snapshotted by somebody else"
 		default:
-			return now.power, nil
+			return now, nil
 		}
 		if !time.Now().Before(deadline) {
-			return now.power, problem.Unavailablef("guest %s: it has been being %s for %s%s", guest, doing, within, hint)
+			return now, problem.Unavailablef("guest %s: it has been being %s for %s%s", guest, doing, within, hint)
 		}
 		select {
 		case <-ctx.Done():
-			return now.power, problem.Unavailablef("guest %s: it is being %s%s: %w", guest, doing, hint, ctx.Err())
+			return now, problem.Unavailablef("guest %s: it is being %s%s: %w", guest, doing, hint, ctx.Err())
 		case <-time.After(pollEvery):
 		}
 	}

@@ -28,6 +28,7 @@ var (
 	paused  = powerLook{power: compute.PowerPaused, pause: compute.PausedByUser}
 	saving  = powerLook{power: compute.PowerPaused, saving: true}
 	isSaved = powerLook{power: compute.PowerSaved}
+	split   = powerLook{power: compute.PowerPaused, isSplit: true, pause: compute.PausedByPostcopy}
 	isOff   = powerLook{power: compute.PowerOff}
 	starts  = powerLook{power: compute.PowerOn, starting: true}
 )
@@ -35,12 +36,12 @@ var (
 // TestAwaitSettled: a guest whose daemon was killed while it started it is shown as being started, and is off a moment later.
 func TestAwaitSettled(t *testing.T) {
 	s := &script{looks: []powerLook{starts, starts, {power: compute.PowerCrashed}}}
-	if power, err := awaitSettled(t.Context(), "g", time.Minute, compute.PowerOn, false, s.look); err != nil || power != compute.PowerCrashed || s.count != 3 {
-		t.Errorf("%s, %v after %d looks; want crashed after 3", power, err, s.count)
+	if look, err := awaitSettled(t.Context(), "g", time.Minute, compute.PowerOn, false, s.look); err != nil || look.power != compute.PowerCrashed || s.count != 3 {
+		t.Errorf("%s, %v after %d looks; want crashed after 3", look.power, err, s.count)
 	}
 	endless := &script{looks: []powerLook{starts}}
-	if power, err := awaitSettled(t.Context(), "g", time.Minute, compute.PowerOff, true, endless.look); err != nil || power != compute.PowerOn || endless.count != 1 {
-		t.Errorf("to be off: %s, %v after %d looks; want one", power, err, endless.count)
+	if look, err := awaitSettled(t.Context(), "g", time.Minute, compute.PowerOff, true, endless.look); err != nil || look.power != compute.PowerOn || endless.count != 1 {
+		t.Errorf("to be off: %s, %v after %d looks; want one", look.power, err, endless.count)
 	}
 	if _, err := awaitSettled(t.Context(), "g", 0, compute.PowerOn, false, endless.look); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("%v, want unavailable", err)
@@ -66,6 +67,8 @@ func TestReachKeepsSavedMemory(t *testing.T) {
 		"saved before":                   {[]powerLook{isSaved}, true, time.Minute, &kept, 0},
 		"saved after the first look":     {[]powerLook{runs, isSaved}, true, time.Minute, &kept, 1},
 		"being saved":                    {[]powerLook{saving, saving, isSaved}, true, time.Minute, &kept, 0},
+		"runs, and a save begins":        {[]powerLook{{power: compute.PowerOn, saving: true}, isSaved}, true, time.Minute, &kept, 0},
+		"was paused, and a save begins":  {[]powerLook{{power: compute.PowerPaused, pause: compute.PausedByUser, saving: true}, isSaved}, true, time.Minute, &kept, 0},
 		"being saved without end":        {[]powerLook{saving}, true, 0, &gone, 0},
 		"a snapshot's moment":            {[]powerLook{saving, runs, isOff}, true, time.Minute, nil, 1},
 		"paused by a user":               {[]powerLook{paused, isOff}, true, time.Minute, nil, 1},
@@ -82,6 +85,39 @@ func TestReachKeepsSavedMemory(t *testing.T) {
 		}
 		if moves != c.moves {
 			t.Errorf("%s: %d moves, want %d", name, moves, c.moves)
+		}
+	}
+}
+
+// TestSplitMemoryDoesNotGoOn: a guest of which a post-copy migration has sent a part to another host is neither continued nor saved. It may be ended.
+func TestSplitMemoryDoesNotGoOn(t *testing.T) {
+	for want, fails := range map[compute.Power]bool{compute.PowerOn: true, compute.PowerSaved: true, compute.PowerOff: false} {
+		s, moves := &script{looks: []powerLook{split, isOff}}, 0
+		err := reachPower(t.Context(), "g", time.Minute, want, false, s.look, func() error { return nil }, func(powerStep) error { moves++; return nil })
+		if problem.Is(err, problem.Conflict) != fails || (moves == 0) != fails {
+			t.Errorf("to be %s: %v after %d moves; want a refusal without a move: %v", want, err, moves, fails)
+		}
+	}
+}
+
+// TestSaveJobs: the job of libvirt that saves a guest's memory is told from its other jobs, and from no job.
+func TestSaveJobs(t *testing.T) {
+	operation := func(o rpc.DomainJobOperation) rpc.TypedParam {
+		return rpc.TypedParam{Field: rpc.DomainJobOperationStr, Value: *rpc.NewTypedParamValueInt(int32(o))}
+	}
+	elapsed := rpc.TypedParam{Field: "time_elapsed", Value: *rpc.NewTypedParamValueUllong(uint64(rpc.DomainJobOperationStrSave))}
+	for name, c := range map[string]struct {
+		params []rpc.TypedParam
+		want   bool
+	}{
+		"no job":      {nil, false},
+		"a save":      {[]rpc.TypedParam{elapsed, operation(rpc.DomainJobOperationStrSave)}, true},
+		"a migration": {[]rpc.TypedParam{operation(rpc.DomainJobOperationStrMigrationOut), elapsed}, false},
+		"a dump":      {[]rpc.TypedParam{operation(rpc.DomainJobOperationStrDump)}, false},
+		"no word":     {[]rpc.TypedParam{{Field: rpc.DomainJobOperationStr, Value: *rpc.NewTypedParamValueString("save")}}, false},
+	} {
+		if got := isSaveJob(c.params); got != c.want {
+			t.Errorf("%s: a save %v, want %v", name, got, c.want)
 		}
 	}
 }
