@@ -245,7 +245,7 @@ func TestAwayForAnHour(t *testing.T) {
 	}
 }
 
-// TestHypervisorRestarts: orders wait for a hypervisor that is away, within their bound.
+// TestHypervisorRestarts: orders wait for a hypervisor that is away, within their bound, and tell why.
 func TestHypervisorRestarts(t *testing.T) {
 	w, g := newWorld(t), newGuests()
 	a, _ := w.start(w.config(g))
@@ -260,6 +260,10 @@ func TestHypervisorRestarts(t *testing.T) {
 	if r := w.send(short); r.ErrorKind != "unavailable" {
 		t.Errorf("%+v", r)
 	}
+	await(t, "the reason why the order is tried again", func() bool {
+		got, err := w.store.Order(t.Context(), nil, o.ID)
+		return err == nil && strings.HasPrefix(got.Progress, "it tries again, because of “") && strings.Contains(got.Progress, "hypervisor: down")
+	})
 	g.setDown(false)
 	await(t, "the order", func() bool {
 		got, err := w.store.Order(t.Context(), nil, o.ID)

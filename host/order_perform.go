@@ -70,8 +70,9 @@ func (a *Agent) perform(ctx context.Context, t orderTask) (compute.Result, bool)
 	return r, true
 }
 
-// tryUntil repeats what is unavailable, as a hypervisor that restarts, until the order's bound.
+// tryUntil repeats what is unavailable, as a hypervisor that restarts, until the order's bound. It tells the control plane why.
 func (a *Agent) tryUntil(ctx context.Context, t orderTask) (compute.Result, error) {
+	told := ""
 	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		if t.isSuperseded() || a.journal.stale(t.order) {
 			return compute.Result{}, newSupersededError(t.order)
@@ -85,6 +86,10 @@ func (a *Agent) tryUntil(ctx context.Context, t orderTask) (compute.Result, erro
 		}
 		if ctx.Err() != nil || !sleepContext(ctx, wait) {
 			return r, problem.Unavailablef("%s of server %s was not done in its time: %w", t.order.Verb, t.order.ServerID, err)
+		}
+		if err.Error() != told { // it may be a reason that somebody can end, such as a disk store without room
+			told = err.Error()
+			a.progress(ctx, t.order, "it tries again, because of %s", problem.Quote(told))
 		}
 		a.Log.Info("an order is tried again", "order", t.order.ID, "verb", t.order.Verb, "server", t.order.ServerID, "error", err)
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -553,6 +554,20 @@ func TestAGuestThatCrashesAtOnceIsStillWanted(t *testing.T) {
 	h.work(t)
 	if s := h.now(t); s.Wanted != compute.PowerOn || s.Power != compute.PowerCrashed || s.Task != compute.NoTask {
 		t.Errorf("%s", h.picture(t))
+	}
+}
+
+// TestAFailureOfAHostHasItsWords: what a host could not do for a reason of its own, such as a QEMU that does not start, is told in the host's words.
+func TestAFailureOfAHostHasItsWords(t *testing.T) {
+	t.Parallel()
+	h := newTestHost(t, hostOptions{state: compute.Stopped})
+	h.hv.Break("SetPower", errors.New("libvirt: QEMU ended: no space left on device"))
+	h.act(t, compute.Act{Action: compute.Start})
+	h.work(t)
+	s := h.now(t)
+	want := "host east could not switch the guest: “libvirt: QEMU ended: no space left on device”"
+	if s.Fault == nil || !strings.Contains(s.Fault.Message, want) {
+		t.Errorf("the fault is %+v, want one that says %q\n%s", s.Fault, want, h.picture(t))
 	}
 }
 

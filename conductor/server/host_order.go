@@ -74,7 +74,7 @@ func (c *Conductor) tryDispatch(ctx context.Context, r *job.Run, g *managedServe
 	case o.Result.ErrorKind == "":
 		return then(*o.Result)
 	}
-	err = problem.New(problem.ParseKind(o.Result.ErrorKind), "%s", problem.Quote(o.Result.Error))
+	err = errorOf(*o.Result, g.host, e.verb)
 	if e.ignoreNotFound && problem.Is(err, problem.NotFound) {
 		return then(compute.Result{})
 	}
@@ -83,6 +83,16 @@ func (c *Conductor) tryDispatch(ctx context.Context, r *job.Run, g *managedServe
 		return job.Retry(0, err)
 	}
 	return failed(err)
+}
+
+// errorOf is the error of an order that failed at a host. A failure without a kind, such as that of a system call or a QEMU that did not start, is one of the
+// host and no fault of the conductor, whose own are shown without their words.
+func errorOf(r compute.Result, h *compute.Host, v compute.Verb) error {
+	kind := problem.ParseKind(r.ErrorKind)
+	if kind == problem.Internal {
+		return problem.Conflictf("host %s could not %s: %s", h.Name, orderLabels[v], problem.Quote(r.Error))
+	}
+	return problem.New(kind, "%s", problem.Quote(r.Error))
 }
 
 // abortedUndos is the total time that the undos of an aborted job wait for hosts. A host that is alive answers sooner. The end of
