@@ -131,6 +131,8 @@ const (
 	CleanGuest CleanUp = "destroy"
 	// CleanDisk: and its local disks with it.
 	CleanDisk CleanUp = "destroy with disk"
+	// CleanOrphan: another host had the server, and is gone. Put the server's disks in shared stores into quarantine, if no host renews their leases.
+	CleanOrphan CleanUp = "quarantine shared disks"
 	// CleanAsk: there is no record that would allow anything; an operator must say.
 	CleanAsk CleanUp = "ask"
 )

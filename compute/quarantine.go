@@ -13,6 +13,7 @@ const (
 	QuarantineRebuild  = "rebuild"        // its owner had the server rebuilt
 	QuarantineReimage  = "re-image"       // an evacuation made the server anew on the host that has an old disk of it
 	QuarantineReturned = "host returned"  // its host was evacuated, and came back
+	QuarantineOrphan   = "host lost"      // its server was deleted, and its host did not come back; another host of the store put it there
 	QuarantineRestored = "restore failed" // it was to be restored to a server, and that came to nothing
 )
 

@@ -57,7 +57,7 @@ func (c *cleanupTracker) end(server string, err error) {
 
 // isDestructiveClean tells whether a word is one to act by. All others, those that are not known too, have nothing done.
 func isDestructiveClean(do string) bool {
-	return do == string(compute.CleanGuest) || do == string(compute.CleanDisk)
+	return do == string(compute.CleanGuest) || do == string(compute.CleanDisk) || do == string(compute.CleanOrphan)
 }
 
 // cleanUp begins what is asked for and was not done yet.
@@ -101,7 +101,7 @@ func cleanedOf(server string, epoch int64, err error) wire.Cleaned {
 }
 
 // clean ends the guest of a server that lives elsewhere, and removes what is this host's own of it; with compute.CleanDisk its local
-// disks too. A guest of the same epoch as the word, or a later one, is touched by nobody.
+// disks too. With compute.CleanOrphan another host had the server: then only its disks in shared stores go. A guest of the same epoch as the word, or a later one, is touched by nobody.
 func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanWithin)
 	defer cancel()
@@ -125,6 +125,8 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 	switch {
 	case err != nil:
 		return err
+	case g != nil && c.Do == string(compute.CleanOrphan):
+		return problem.Conflictf("clean up server %s: a guest of it is on this host, so its disks stay", server)
 	case g != nil && !g.Ours:
 		return problem.Conflictf("clean up server %s: the guest of its UUID is none of salvor's", server)
 	case g != nil && c.Incarnation != "" && g.Incarnation != c.Incarnation:
@@ -149,11 +151,11 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 		a.leases.setArriving(server, false)
 		a.leases.free(ctx, server, g.Files)
 	}
-	if c.Do == string(compute.CleanDisk) {
+	if c.Do == string(compute.CleanDisk) || c.Do == string(compute.CleanOrphan) {
 		if untold {
 			return problem.Invalidf("clean up server %s: what disks it has is not told", server)
 		}
-		if err := a.cleanDisks(ctx, &spec, c.Epoch, c.Erase, overlays); err != nil {
+		if err := a.cleanDisks(ctx, &spec, c, overlays); err != nil {
 			return err
 		}
 	}
@@ -165,9 +167,15 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 	return nil
 }
 
-// cleanDisks puts the disks that the host gives up into quarantine, and leaves those in stores that others see. With erase the server was
-// deleted: its disks are removed, also from shared stores, unless another host renews their leases.
-func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, epoch int64, erase bool, overlays []string) error {
+// cleanDisks puts the disks that the host gives up into quarantine, and leaves those in stores that others see. With Erase the server was
+// deleted: its disks are removed, also from shared stores, unless another host renews their leases. With compute.CleanOrphan the disks in
+// shared stores alone go into quarantine, on the same condition.
+func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, c wire.Clean, overlays []string) error {
+	orphan, reason := c.Do == string(compute.CleanOrphan), compute.QuarantineReturned
+	if orphan {
+		reason = compute.QuarantineOrphan
+	}
+	erase := c.Erase && !orphan
 	server := spec.ServerID
 	for _, d := range spec.Disks {
 		if d.VolumeID != "" {
@@ -177,8 +185,8 @@ func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, epoch int64,
 		if s == nil {
 			return problem.Conflictf("clean up server %s: this host has no disk store %q", server, cmp.Or(d.Store, "for disk "+d.Name))
 		}
-		if s.Shared && !erase {
-			continue // the server lives on another host, which uses this disk
+		if s.Shared && !erase && !orphan || !s.Shared && orphan {
+			continue // the server lives on another host, which uses this disk; or a disk of an orphan's name is none that this host was told of
 		}
 		if err := s.there(ctx); err != nil {
 			return err // what is not mounted now may be again
@@ -186,7 +194,7 @@ func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, epoch int64,
 		if s.Shared {
 			path, err := s.place(server, d)
 			if err == nil {
-				err = a.leases.acquireAll(ctx, []string{path}, diskLeaseClaim{server: server, epoch: epoch, checkOnly: true, removes: true})
+				err = a.leases.acquireAll(ctx, []string{path}, diskLeaseClaim{server: server, epoch: c.Epoch, checkOnly: true, removes: true})
 			}
 			if err != nil {
 				return err // another host uses it, or nobody can tell
@@ -196,12 +204,12 @@ func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, epoch int64,
 			if erase {
 				return true, a.stores.erase(ctx, server, d)
 			}
-			return true, a.quarantine(ctx, server, d, compute.QuarantineReturned)
+			return true, a.quarantine(ctx, server, d, reason)
 		}); err != nil {
 			return err
 		}
 		over := slices.DeleteFunc(slices.Clone(overlays), func(file string) bool { return a.storeWith(file) != s })
-		if err := a.dropOverlays(ctx, server, over, erase, compute.QuarantineReturned); err != nil {
+		if err := a.dropOverlays(ctx, server, over, erase, reason); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -140,6 +141,55 @@ func TestACleanUpRemovesADefinitionOfAnotherIncarnation(t *testing.T) {
 			}
 			if err != nil && !strings.Contains(err.Error(), "virsh undefine "+l.id) {
 				t.Errorf("%q does not say what to do", err)
+			}
+		})
+	}
+}
+
+// TestTheDiskOfALostHostGoesIntoQuarantine: a host that never had a server puts the server's disk in a shared store into quarantine. It leaves a disk whose
+// lease another host renews, a disk in a store of its own, and all of a server of which it has a guest.
+func TestTheDiskOfALostHostGoesIntoQuarantine(t *testing.T) {
+	for name, c := range map[string]struct {
+		guest, renewed bool
+	}{"nobody uses it": {}, "a guest is here": {guest: true}, "another host renews its lease": {renewed: true}} {
+		t.Run(name, func(t *testing.T) {
+			l := loseServer(t, newWorld(t), newGuests())
+			l.leases.watch = 300 * time.Millisecond
+			if !c.guest {
+				delete(l.g.all, l.id)
+			}
+			stop, done := make(chan struct{}), make(chan struct{})
+			if lease := (diskLease{Version: 1, Host: uuid.NewString(), Name: "vm9", Boot: "b", Server: l.id, Epoch: 1, Nonce: "n", State: leaseHeld, Counter: "00000000000000000000"}); c.renewed {
+				must.OK(t, os.WriteFile(l.seen+leaseSuffix, lease.encode(), 0o644))
+				go func() {
+					defer close(done)
+					for {
+						select {
+						case <-stop:
+							return
+						case <-time.After(20 * time.Millisecond):
+							lease = lease.raised(leaseHeld)
+							_ = os.WriteFile(l.seen+leaseSuffix, lease.encode(), 0o644)
+						}
+					}
+				}()
+			} else {
+				close(done)
+			}
+			err := l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanOrphan, 2))
+			close(stop)
+			<-done
+			refused := c.guest || c.renewed
+			if (err != nil) != refused || fileExists(l.seen) != refused || !fileExists(l.own) || l.hasGuest() != c.guest {
+				t.Errorf("error %v, shared disk %v, own disk %v, guest %v; want an error and the shared disk: %v, the own disk, and the guest: %v",
+					err, fileExists(l.seen), fileExists(l.own), l.hasGuest(), refused, c.guest)
+			}
+			disks := must.Get(l.stores.named("nfs").quarantined())(t)
+			if (len(disks) == 1) == refused {
+				t.Errorf("in quarantine: %+v, want one disk: %v", disks, !refused)
+			}
+			if !refused {
+				must.OK(t, l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanOrphan, 2))) // as often as it is asked
 			}
 		})
 	}

@@ -31,6 +31,7 @@ type Leases struct {
 	reports  *GuestReports
 	fences   *Fences
 	cleanup  *hostCleanup
+	orphans  *orphanedDisks
 	observer *Observer
 	actions  *Actions
 	detector *failureDetector
@@ -39,6 +40,7 @@ type Leases struct {
 func newLeases(c *serviceCore, cache *hostCache, s *Services) *Leases {
 	return &Leases{serviceCore: c, cache: cache, liveness: s.Liveness, reports: s.GuestReports, fences: s.Fences, observer: s.Observer, actions: s.Actions,
 		cleanup:  &hostCleanup{serviceCore: c, cache: cache, hosts: s.Hosts, reports: s.GuestReports},
+		orphans:  &orphanedDisks{serviceCore: c, liveness: s.Liveness},
 		detector: &failureDetector{serviceCore: c, cache: cache, liveness: s.Liveness, fences: s.Fences}}
 }
 
@@ -105,6 +107,11 @@ func (s *Leases) Renew(ctx context.Context, hostID, serial string, r compute.Ren
 	}
 	if s.isHeld() {
 		return s.renewHeld(ctx, hostID, r)
+	}
+	for _, c := range r.Cleaned {
+		if err := s.orphans.cleaned(ctx, hostID, c); err != nil {
+			return compute.Renewed{}, err
+		}
 	}
 	if err := s.cleanup.applyCleanup(ctx, hostID, r.Cleaned); err != nil {
 		return compute.Renewed{}, err
@@ -188,6 +195,9 @@ func (s *Leases) renewed(ctx context.Context, hostID string, r compute.Renewal, 
 		return out, err
 	}
 	if out.Clean, err = s.cleanup.cleanUps(ctx, hostID, r, flags.sources[hostID], out.Servers); err != nil {
+		return out, err
+	}
+	if err := s.orphans.add(ctx, hostID, flags, out.Clean); err != nil {
 		return out, err
 	}
 	out.Look = s.cache.lookFor(hostID)
