@@ -17,9 +17,39 @@ type LocalDisk struct {
 // isStoreOf tells whether the disk may lie in the store.
 func (d LocalDisk) isStoreOf(s *DiskStore) bool { return d.Store == "" || d.Store == s.Name }
 
-// judgesStores tells whether room is judged for each disk store of the host. One store has the room that the host has, and a cluster knows
-// its own storage.
-func (h *Host) judgesStores() bool { return len(h.Inventory.Stores) > 1 && h.Kind != GanetiHost }
+// judgesStores tells whether room is judged for each disk store of the host. A single store of its own has the room that the host has, a store that
+// others share holds their disks too, and a cluster knows its own storage.
+func (h *Host) judgesStores() bool {
+	return h.Kind != GanetiHost && (len(h.Inventory.Stores) > 1 || h.SharesStores())
+}
+
+// SharesStores tells whether the host has a disk store that other hosts may see too, and whose size is known.
+func (h *Host) SharesStores() bool {
+	return slices.ContainsFunc(h.Inventory.Stores, func(s DiskStore) bool { return s.isShared() && s.SizeGiB > 0 })
+}
+
+func (s *DiskStore) isShared() bool { return s.Shared && s.Marker != "" }
+
+// SharedBy is a disk store of the first host that the second one shares; nil: there is none.
+func SharedBy(h, other *Host) *DiskStore {
+	for i := range h.Inventory.Stores {
+		mine := &h.Inventory.Stores[i]
+		if theirs := other.StoreOf(mine.Marker); mine.isShared() && theirs != nil && theirs.isShared() {
+			return mine
+		}
+	}
+	return nil
+}
+
+// AddShared adds to used, by the names of the host's stores, what another host's servers use of the stores that both share.
+func (h *Host) AddShared(used map[string]int, other *Host, theirs map[string]int) {
+	for i := range other.Inventory.Stores {
+		s := &other.Inventory.Stores[i]
+		if mine := h.StoreOf(s.Marker); s.isShared() && mine != nil && mine.isShared() {
+			used[mine.Name] += theirs[s.Name]
+		}
+	}
+}
 
 // NeedsStoreUse tells whether Assign must know what servers use of the disk stores of the host.
 func (n *Needs) NeedsStoreUse(h *Host) bool { return len(n.Disks) > 0 && h.judgesStores() }

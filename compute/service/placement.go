@@ -156,9 +156,65 @@ func (s *hostPlacement) pickWithStores(ctx context.Context, tx job.Tx, n compute
 	}
 }
 
-// storeUse is what servers claim of each disk store of a host, in GiB by the store's name: those that are there, and those that a move brings.
-// Whoever reserves a place saves the host too, so a transaction that read an older use comes to nothing.
+// storeUse is what servers claim of each disk store of a host, in GiB by the store's name: the servers of the host, and in stores that it shares those of
+// all hosts that share them. Whoever reserves a place saves its host, so a transaction that read an older use of that host comes to nothing. Two
+// transactions that reserve at two hosts at the same moment do not see each other.
 func (s *serviceCore) storeUse(ctx context.Context, tx job.Tx, h *compute.Host) (map[string]int, error) {
+	used, err := s.ownStoreUse(ctx, tx, h)
+	if err != nil || !h.SharesStores() {
+		return used, err
+	}
+	hosts, err := s.store.Hosts().List(ctx, tx, compute.HostFilter{WithLost: true}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	sharers := map[string]*compute.Host{h.ID: h}
+	for _, o := range hosts {
+		if o.ID == h.ID || !o.SharesStores() || compute.SharedBy(h, o) == nil {
+			continue
+		}
+		theirs := map[string]int{}
+		if stores := o.Inventory.Stores; len(stores) == 1 {
+			theirs[stores[0].Name] = o.UsedDisk // the records of its servers need not be read
+		} else if theirs, err = s.ownStoreUse(ctx, tx, o); err != nil {
+			return nil, err
+		}
+		h.AddShared(used, o, theirs)
+		sharers[o.ID] = o
+	}
+	return used, s.subtractMoves(ctx, tx, h, sharers, used)
+}
+
+// subtractMoves takes the disks of servers off that are on their way between two hosts which share the disks' store: both hosts have counted them.
+func (s *serviceCore) subtractMoves(ctx context.Context, tx job.Tx, h *compute.Host, sharers map[string]*compute.Host, used map[string]int) error {
+	moves, err := s.store.Moves().List(ctx, tx, compute.MoveFilter{Open: true}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, m := range moves {
+		source, dest := sharers[m.SourceID], sharers[m.DestID]
+		if m.State != compute.MovePreparing || m.Disposition == compute.Reimage || source == nil || dest == nil {
+			continue
+		}
+		srv, err := s.store.Servers().Get(ctx, tx, m.ServerID)
+		if err != nil {
+			return err
+		}
+		twice := map[string]int{}
+		source.UseStores(twice, srv.Disks)
+		for i := range source.Inventory.Stores {
+			store := &source.Inventory.Stores[i]
+			mine := h.StoreOf(store.Marker)
+			if dest.StoreOf(store.Marker) != nil && mine != nil && mine.Shared {
+				used[mine.Name] = max(0, used[mine.Name]-twice[store.Name])
+			}
+		}
+	}
+	return nil
+}
+
+// ownStoreUse is what the servers of a host claim of each of its disk stores: those that are there, and those that a move brings.
+func (s *serviceCore) ownStoreUse(ctx context.Context, tx job.Tx, h *compute.Host) (map[string]int, error) {
 	moves, err := s.store.Moves().List(ctx, tx, compute.MoveFilter{DestID: h.ID, Open: true}, record.Page{})
 	if err != nil {
 		return nil, err

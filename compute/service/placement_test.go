@@ -114,6 +114,71 @@ func TestDisksOfOneServer(t *testing.T) {
 	}
 }
 
+// TestASharedStoreHasTheRoomOfAllItsHosts: each server has one disk of 2 GiB. The servers of all hosts that share a store use its room, also where a host has
+// another store beside it. A server on its way between two of these hosts uses the room once.
+func TestASharedStoreHasTheRoomOfAllItsHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		size         int
+		local, moves bool // the other host has a store of its own too; the server is on its way
+		fits         bool
+	}{
+		"no room beside the other's server":           {size: 3},
+		"room for both":                               {size: 4, fits: true},
+		"no room, and the other has two stores":       {size: 3, local: true},
+		"room, and the other has two stores":          {size: 4, local: true, fits: true},
+		"room beside a server on its way":             {size: 4, moves: true, fits: true},
+		"no room beside a server on its way":          {size: 3, moves: true},
+		"room beside a server on its way, two stores": {size: 4, local: true, moves: true, fits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			share := func(h *compute.Host, local bool) *compute.Host {
+				h = w.stores(h, c.size)
+				w.tx(func(tx job.Tx) error {
+					now, err := w.store.Hosts().Get(w.ctx, tx, h.ID)
+					if err != nil {
+						return err
+					}
+					now.Inventory.Stores[0].Marker, now.Inventory.Stores[0].Shared = "the share", true
+					if local {
+						now.Inventory.Stores = append(now.Inventory.Stores, compute.DiskStore{Name: "local", Marker: h.ID, SizeGiB: 1})
+						now.Inventory.Disk++
+					}
+					h = now
+					return w.store.Hosts().Save(tx, now)
+				})
+				return h
+			}
+			share(w.host, c.local)
+			there := w.server(alice, compute.Active)
+			other := share(w.join("host-b"), false)
+			if c.moves {
+				w.tx(func(tx job.Tx) error {
+					now, err := w.store.Hosts().Get(w.ctx, tx, other.ID)
+					if err != nil {
+						return err
+					}
+					now.Reserve(compute.NeedsOf(w.read(there.ID), ""))
+					return w.store.Hosts().Save(tx, now)
+				})
+				w.tx(func(tx job.Tx) error {
+					return w.store.Moves().Insert(tx, &compute.Move{Record: record.Record{ID: newID(), CreatedAt: w.now()}, ServerID: there.ID, SourceID: w.host.ID, DestID: other.ID,
+						Kind: compute.LiveMigration, State: compute.MovePreparing, Disposition: compute.KeepDisk})
+				})
+			}
+			s := w.create(alice)
+			var err error
+			_ = w.store.Do(w.ctx, func(tx job.Tx) error {
+				_, _, err = w.Servers.Place(w.ctx, tx, s.ID, compute.CreateArgs{Host: other.ID})
+				return err
+			})
+			if (err == nil) != c.fits || err != nil && !strings.Contains(err.Error(), "GiB of disk free, 2 needed") {
+				t.Errorf("a shared store of %d GiB with a disk of 2 GiB of the other host: %v, want room for another one: %v", c.size, err, c.fits)
+			}
+		})
+	}
+}
+
 // TestRebuildNeedsRoomInItsStore: the new root disk goes beside the old one, into the same store.
 func TestRebuildNeedsRoomInItsStore(t *testing.T) {
 	for size, fits := range map[int]bool{3: false, 4: true} {
