@@ -136,7 +136,7 @@ func (w *orderExecution) examine(ctx context.Context, examiner hypervisor.Examin
 func (d *diskLeases) watchLost(ctx context.Context, files []string, stop context.CancelCauseFunc) {
 	for sleepContext(ctx, leaseLook) {
 		for _, file := range files {
-			if path := file + leaseSuffix; d.storeOf(path) != nil && d.heldAt(path) == nil {
+			if path := file + leaseSuffix; d.agent.sharedStoreWith(path) != nil && d.heldAt(path) == nil {
 				stop(problem.Forbiddenf("another host took the lease of disk %s", file))
 				return
 			}

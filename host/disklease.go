@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -212,16 +211,6 @@ func newDiskLeases(a *Agent) *diskLeases {
 	return &diskLeases{agent: a, every: leaseRenewEvery, watch: leaseWatch, poll: leasePoll, settle: leaseSettle, wakeup: make(chan struct{}, 1),
 		held: map[string]*heldLease{}, sight: map[string]leaseSight{}, arriving: map[string]bool{}, lost: map[string]diskLease{}, former: map[string]formerLease{},
 		busy: map[*diskStore]bool{}}
-}
-
-// storeOf is the shared store in which a file lies; nil: none, and the file has no lease.
-func (d *diskLeases) storeOf(path string) *diskStore {
-	for _, s := range d.agent.stores {
-		if s.Shared && strings.HasPrefix(path, s.Dir+"/") {
-			return s
-		}
-	}
-	return nil
 }
 
 func (d *diskLeases) mine(l diskLease) bool {

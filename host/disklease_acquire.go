@@ -28,7 +28,7 @@ func diskOf(path string) string { return strings.TrimSuffix(path, leaseSuffix) }
 
 // acquire has this host own the lease at path, or tells why it may not: problem.Forbidden.
 func (d *diskLeases) acquire(ctx context.Context, path string, c diskLeaseClaim) error {
-	s := d.storeOf(path)
+	s := d.agent.sharedStoreWith(path)
 	if s == nil {
 		return nil
 	}

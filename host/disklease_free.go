@@ -86,7 +86,7 @@ func (d *diskLeases) free(ctx context.Context, server string, files []string) {
 	}
 	for _, file := range files {
 		path := file + leaseSuffix
-		s := d.storeOf(path)
+		s := d.agent.sharedStoreWith(path)
 		if s == nil {
 			continue
 		}

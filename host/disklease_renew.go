@@ -120,7 +120,7 @@ func (d *diskLeases) tasks(ctx context.Context, v *seenGuests) map[*diskStore][]
 	for _, g := range v.list {
 		for _, file := range g.Files {
 			path := file + leaseSuffix
-			s := d.storeOf(path)
+			s := d.agent.sharedStoreWith(path)
 			switch {
 			case s == nil || d.held[path] != nil:
 			case g.Power == compute.PowerOn:

@@ -94,8 +94,8 @@ func (a *Agent) addDrift(ctx context.Context, g *compute.Guest) {
 func (a *Agent) diskDrift(ctx context.Context, g *compute.Guest) (out []compute.Drift, complete bool) {
 	complete = true
 	for _, disk := range g.Disks {
-		if next := diskNamed(g.NextDisks, disk.Name); g.NextDisks != nil && (next == nil || next.File != disk.File) {
-			out = append(out, differingStart(g, disk, next))
+		if next, differs := diskAtNextStart(g, disk); differs {
+			out = append(out, differingStart(g, "is in use", "", disk, next))
 			continue
 		}
 		d, known := a.judgeDisk(ctx, g, disk)
@@ -107,13 +107,24 @@ func (a *Agent) diskDrift(ctx context.Context, g *compute.Guest) (out []compute.
 	return out, complete
 }
 
-// differingStart is the drift of a disk that the next start would not have, or have in another file.
-func differingStart(g *compute.Guest, now compute.GuestDisk, next *compute.GuestDisk) compute.Drift {
+// diskAtNextStart is a disk of a guest as the next start would have it, nil: not at all. differs: that is another file. A guest whose next start the
+// hypervisor does not tell differs in nothing.
+func diskAtNextStart(g *compute.Guest, now compute.GuestDisk) (next *compute.GuestDisk, differs bool) {
+	next = diskNamed(g.NextDisks, now.Name)
+	return next, g.NextDisks != nil && (next == nil || next.File != now.File)
+}
+
+// differingStart is the drift of a disk that the next start would not have, or have in another file. is and when say how the guest uses its file.
+func differingStart(g *compute.Guest, is, when string, now compute.GuestDisk, next *compute.GuestDisk) compute.Drift {
 	would := "would not have it"
 	if next != nil {
 		would = "would use " + next.File
 	}
-	return compute.Drift{Part: "disk " + now.Name, Disk: true, Text: fmt.Sprintf("is in use in %s, and the next start %s", now.File, would), Remedy: "virsh edit " + g.Name}
+	text := is + " in " + now.File
+	if when != "" {
+		text += " " + when
+	}
+	return compute.Drift{Part: "disk " + now.Name, Disk: true, Text: text + ", and the next start " + would, Remedy: "virsh edit " + g.Name}
 }
 
 func diskNamed(disks []compute.GuestDisk, name string) *compute.GuestDisk {
@@ -182,12 +193,21 @@ func useGuestDisks(d *hypervisor.Domain, g *compute.Guest) {
 	}
 }
 
-// storeWith is the disk store that a file lies in; nil: it lies in none.
+// storeWith is the disk store that a file lies in; nil: it lies in none. Of stores that lie in each other the inner one has the file.
 func (a *Agent) storeWith(file string) *diskStore {
+	var in *diskStore
 	for _, s := range a.stores {
-		if strings.HasPrefix(file, s.Dir+"/") {
-			return s
+		if strings.HasPrefix(file, s.Dir+"/") && (in == nil || len(s.Dir) > len(in.Dir)) {
+			in = s
 		}
+	}
+	return in
+}
+
+// sharedStoreWith is storeWith for stores that other hosts may see.
+func (a *Agent) sharedStoreWith(file string) *diskStore {
+	if s := a.storeWith(file); s != nil && s.Shared {
+		return s
 	}
 	return nil
 }

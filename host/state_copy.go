@@ -82,7 +82,7 @@ func (a *Agent) copyState(ctx context.Context, g *compute.Guest) {
 
 // hasStateCopy tells whether a copy that this agent wrote is there still. A store that does not answer has it.
 func (a *Agent) hasStateCopy(ctx context.Context, file string) bool {
-	s := a.leases.storeOf(file)
+	s := a.sharedStoreWith(file)
 	if s == nil {
 		return false
 	}
@@ -96,7 +96,7 @@ func (a *Agent) hasStateCopy(ctx context.Context, file string) bool {
 // sharedDiskOf is the first disk of a guest in a shared store, if the guest uses the file that salvor made; nil: there is none.
 func (a *Agent) sharedDiskOf(ctx context.Context, g *compute.Guest) (string, *diskStore) {
 	for _, disk := range g.Disks {
-		s := a.leases.storeOf(disk.File)
+		s := a.sharedStoreWith(disk.File)
 		if s == nil {
 			continue
 		}
@@ -143,10 +143,10 @@ func readStateCopy(file string) (*stateCopy, error) {
 func (w *orderExecution) copiedState(ctx context.Context, spec *compute.Spec) (*compute.GuestState, error) {
 	for _, d := range spec.Disks {
 		path, err := w.stores.place(spec.ServerID, d)
-		if err != nil || d.VolumeID != "" || w.leases.storeOf(path) == nil {
+		if err != nil || d.VolumeID != "" || w.sharedStoreWith(path) == nil {
 			continue
 		}
-		c, err := withStoreTimeout(ctx, w.leases.storeOf(path), func() (*stateCopy, error) { return readStateCopy(path) })
+		c, err := withStoreTimeout(ctx, w.sharedStoreWith(path), func() (*stateCopy, error) { return readStateCopy(path) })
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:

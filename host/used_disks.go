@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -25,11 +24,9 @@ const usedDisksFile = "used-disks.json"
 func (a *Agent) rememberUsedDisks(ctx context.Context, g *compute.Guest) {
 	used := map[string]string{}
 	for _, disk := range g.Disks {
-		next := diskNamed(g.NextDisks, disk.Name)
-		switch {
-		case g.NextDisks == nil || next != nil && next.File == disk.File:
-		case next == nil && a.ownFile(ctx, g.ID, disk.Name) == "": // somebody lent the running guest a disk
-		default:
+		next, differs := diskAtNextStart(g, disk)
+		lent := next == nil && a.ownFile(ctx, g.ID, disk.Name) == "" // by somebody, to the running guest
+		if differs && !lent {
 			used[disk.Name] = disk.File
 		}
 	}
@@ -71,27 +68,34 @@ func (a *Agent) disksUsedElsewhere(g *compute.Guest) (out []compute.Drift) {
 		a.Log.Warn("read which files a guest used last", "server", g.ID, "error", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		next, would := diskNamed(g.NextDisks, name), "would not have it"
-		if next != nil {
-			would = "would use " + next.File
-		}
-		if next == nil || next.File != used[name] {
-			out = append(out, compute.Drift{Part: "disk " + name, Disk: true, Remedy: "virsh edit " + g.Name,
-				Text: fmt.Sprintf("was in use in %s when the guest ended, and the next start %s", used[name], would)})
+		if next := diskNamed(g.NextDisks, name); next == nil || next.File != used[name] {
+			out = append(out, differingStart(g, "was in use", "when the guest ended", compute.GuestDisk{Name: name, File: used[name]}, next))
 		}
 	}
 	return out
 }
 
 // refusalToStart is Conflict where a start of a guest that has ended would not use the files that the guest used last. Saved memory brings its own files.
-func (a *Agent) refusalToStart(ctx context.Context, server string) error {
-	g, err := a.guest(ctx, server)
-	if err != nil || g == nil || g.Power == compute.PowerSaved {
-		return err
+func (a *Agent) refusalToStart(g *compute.Guest) error {
+	if g.Power == compute.PowerSaved {
+		return nil
 	}
 	for _, d := range a.disksUsedElsewhere(g) {
 		return problem.Conflictf("start guest %s: %s; the writes since then would be lost. To go on with them, name that file on its host: %s. To give them up: virsh start %s",
 			g.Name, d, d.Remedy, g.Name)
 	}
 	return nil
+}
+
+// prepareStart looks once at a guest that is about to start: it refuses where the start would lose writes, and has this host own the guest's disks. A guest
+// that is not there is not started.
+func (a *Agent) prepareStart(ctx context.Context, c diskLeaseClaim) error {
+	g, err := a.guest(ctx, c.server)
+	if err != nil || g == nil {
+		return err
+	}
+	if err := a.refusalToStart(g); err != nil {
+		return err
+	}
+	return a.leases.acquireAll(ctx, g.Files, c)
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -54,6 +55,46 @@ func TestAStartUsesTheFilesOfTheLastRun(t *testing.T) {
 		must.OK(t, start())
 		if l.g.changes(l.id) != 1 {
 			t.Errorf("after %s the guest was started %d times, want once", remedy, l.g.changes(l.id))
+		}
+	}
+}
+
+// countedGuests counts the lists of guests that were read.
+type countedGuests struct {
+	*guests
+	lists int
+}
+
+func (c *countedGuests) Guests(ctx context.Context) ([]compute.Guest, error) {
+	c.lists++
+	return c.guests.Guests(ctx)
+}
+
+// TestAStartLooksOnceBeforeAndOnceAfter: each look lists all guests of the host, so a start on a host of many guests makes no more of them.
+func TestAStartLooksOnceBeforeAndOnceAfter(t *testing.T) {
+	l := loseServer(t, newWorld(t), newGuests())
+	own := compute.GuestDisk{Name: "vda", File: l.seen, Format: "raw"}
+	l.g.set(compute.Guest{ID: l.id, Name: "salvor-1", Ours: true, Epoch: 1, Power: compute.PowerOff, Files: []string{l.seen}, Disks: []compute.GuestDisk{own}, NextDisks: []compute.GuestDisk{own}})
+	counted := &countedGuests{guests: l.g}
+	l.Hypervisor = counted
+	must.OK(t, l.carryOut(t, compute.SetPower, compute.Args{Power: compute.PowerOn}))
+	if counted.lists != 2 {
+		t.Errorf("a start of a guest in a shared store lists the guests %d times, want 2", counted.lists)
+	}
+}
+
+// TestTheInnerStoreHasTheFile: of two disk stores of which one lies in the other, the inner one has the files in it, in whichever order they are named.
+func TestTheInnerStoreHasTheFile(t *testing.T) {
+	outer, inner := &diskStore{Store: Store{Name: "outer", Dir: "/srv"}}, &diskStore{Store: Store{Name: "inner", Dir: "/srv/nfs", Shared: true}}
+	for _, stores := range []diskStores{{outer, inner}, {inner, outer}} {
+		a := &Agent{stores: stores}
+		for file, want := range map[string]*diskStore{"/srv/nfs/x-vda": inner, "/srv/x-vda": outer, "/srv/nfs": outer, "/var/x-vda": nil, "/srvx": nil} {
+			if got := a.storeWith(file); got != want {
+				t.Errorf("%s, stores %s first: %+v, want %+v", file, stores[0].Name, got, want)
+			}
+			if got := a.sharedStoreWith(file); (got == inner) != (want == inner) || got == outer {
+				t.Errorf("%s, stores %s first: shared store %+v, want it only if it is the inner one", file, stores[0].Name, got)
+			}
 		}
 	}
 }

@@ -251,10 +251,7 @@ func (w *orderExecution) power(ctx context.Context) (compute.Result, error) {
 		return compute.Result{}, problem.Invalidf("power of server %s: %.40q is no state to be brought to", w.order.ServerID, w.args.Power)
 	}
 	if w.args.Power == compute.PowerOn {
-		if err := w.refusalToStart(ctx, w.order.ServerID); err != nil {
-			return compute.Result{}, err
-		}
-		if err := w.ownDisks(ctx, w.order.ServerID, w.claim(false)); err != nil {
+		if err := w.prepareStart(ctx, w.claim(false)); err != nil {
 			return compute.Result{}, err
 		}
 	}
