@@ -90,7 +90,7 @@ type Args struct {
 	Soft    bool  `json:"soft,omitempty"`
 	Restart bool  `json:"restart,omitempty"` // off first, whatever it is now
 	Within  int   `json:"within_s,omitempty"`
-	// KeepSaved: a guest whose memory is saved is not switched off. Hosts of former releases give the memory up.
+	// KeepSaved: a guest whose memory is saved is not switched off. Only hosts with Inventory.KeepsSaved obey that.
 	KeepSaved bool      `json:"keep_saved,omitempty"`
 	KeepDisks bool      `json:"keep_disks,omitempty"`
 	Disk      *SpecDisk `json:"disk,omitempty"`

@@ -154,7 +154,7 @@ func (a *Agent) readInventory(ctx context.Context) bool {
 		return false
 	}
 	a.observed.unread = false
-	inv.AgentVersion = a.Version
+	inv.AgentVersion, inv.KeepsSaved = a.Version, true
 	if len(inv.Bridges) == 0 {
 		inv.Bridges = listLinuxBridges("/sys/class/net")
 	}

@@ -44,6 +44,7 @@ type testHost struct {
 	refuse func(compute.Verb, *compute.Args) error // nil: it does what it is told
 	did    []compute.Verb                          // orders that were carried out
 	dies   bool                                    // after each deed, once, before it tells of it
+	former bool                                    // its agent is of a former release, which gives saved memory up
 	// quarantined are disks by their ids, as disks tells of those of the server.
 	quarantined map[string]string
 
@@ -100,7 +101,7 @@ func newTestHost(t *testing.T, q hostOptions) *testHost {
 func (h *testHost) furnish(t *testing.T, q hostOptions) {
 	t.Helper()
 	h.host = &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: "east", Kind: q.kind, BootID: "boot-1", Inventory: compute.Inventory{
-		HypervisorType: "fake", VCPUs: 8, RAM: 16384, Disk: 100, InitiatorIQN: "iqn.2026-11.test:east", Stores: []compute.DiskStore{{Name: "local", Marker: localMarker, SizeGiB: 100, FreeGiB: 100}}}}
+		HypervisorType: "fake", VCPUs: 8, RAM: 16384, Disk: 100, InitiatorIQN: "iqn.2026-11.test:east", KeepsSaved: true, Stores: []compute.DiskStore{{Name: "local", Marker: localMarker, SizeGiB: 100, FreeGiB: 100}}}}
 	image := &compute.Image{Record: record.Record{ID: uuid.NewString()}, Name: "debian", Status: compute.ImageActive, Visibility: "public", DiskFormat: "qcow2",
 		Size: 1 << 20, Digest: "sha256:" + strings.Repeat("a", 64), Properties: map[string]string{"os_distro": "debian", "os_type": "linux"}}
 	volume := &compute.Volume{Record: record.Record{ID: uuid.NewString()}, Name: "data", SizeGiB: 3, Status: compute.VolumeAvailable, Bootable: true,
@@ -279,6 +280,7 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 		return result, h.hv.Define(ctx, d)
 	case compute.SetPower:
 		before, _ := h.hv.State(o.ServerID)
+		args.KeepSaved = args.KeepSaved && !h.former
 		result.MemoryLost = args.Power == compute.PowerOff && !args.KeepSaved && before.Power == compute.PowerSaved
 		result.Soft, err = h.hv.SetPower(ctx, o.ServerID, hypervisor.Power{State: args.Power, Soft: args.Soft, Restart: args.Restart, KeepSaved: args.KeepSaved, Within: time.Duration(args.Within) * time.Second})
 		if args.Power != compute.PowerOn {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/hypervisor"
 	"salvor/job"
 	"salvor/problem"
 	"salvor/rescue"
@@ -231,6 +232,9 @@ func (c moveOperations) leaveSource(ctx context.Context, r *job.Run, t *serverMi
 		}
 		if !t.runs() {
 			return c.exportState(ctx, r, t)
+		}
+		if result.Guest != nil && result.Guest.Power == compute.PowerSaved { // since the move was asked for
+			return job.Fail(hypervisor.RefusalOfSaved(result.Guest.Name))
 		}
 		off := c.offOrder(true, int(min(shutWithin, c.SoftOffTimeout)/time.Second))
 		return c.dispatch(ctx, r, t.here, off, func(result compute.Result) job.Outcome {

@@ -331,7 +331,8 @@ func TestSavedGuestsComeBack(t *testing.T) {
 	}
 }
 
-// TestSavedMemoryIsKept: no stop, reboot or rescue gives up the memory that somebody saved a moment ago. A hard reboot does, and says so.
+// TestSavedMemoryIsKept: no stop, reboot or rescue gives up the memory that somebody saved a moment ago, also on a host whose agent of a former release would.
+// A hard reboot does, and says so.
 func TestSavedMemoryIsKept(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(t *testing.T, h *reportingHost){
@@ -339,25 +340,31 @@ func TestSavedMemoryIsKept(t *testing.T) {
 		"reboot": func(t *testing.T, h *reportingHost) { h.act(t, compute.Act{Action: compute.Reboot}) },
 		"rescue": func(t *testing.T, h *reportingHost) { startRescue(t, h.testHost, false) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newReportingHost(t)
-			h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{}) // nobody has told of it yet
-			ask(t, h)
-			h.work(t)
-			guest, _ := h.hv.State(h.server)
-			if srv := h.now(t); guest.Power != compute.PowerSaved || srv.Fault == nil || !strings.Contains(srv.Fault.Message, "its memory is saved on its host") || srv.Rescue != nil {
-				t.Fatalf("the guest is %s, the server %s, fault %+v; want it saved, and a fault that says so", guest.Power, srv.State, srv.Fault)
-			}
-			h.tell(t, "boot-1")
-			if srv := h.now(t); srv.State == compute.Suspended {
-				h.act(t, compute.Act{Action: compute.Resume})
+		for _, former := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s former=%v", name, former), func(t *testing.T) {
+				t.Parallel()
+				h := newReportingHost(t)
+				if former {
+					h.former, h.host.Inventory.KeepsSaved = true, false
+					h.tx(t, func(tx job.Tx) error { return h.store.Hosts().Save(tx, h.host) })
+				}
+				h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{}) // nobody has told of it yet
+				ask(t, h)
 				h.work(t)
-				h.wentOn(t)
-			} else {
-				t.Errorf("state %s, want suspended", srv.State)
-			}
-		})
+				guest, _ := h.hv.State(h.server)
+				if srv := h.now(t); guest.Power != compute.PowerSaved || srv.Fault == nil || !strings.Contains(srv.Fault.Message, "its memory is saved on its host") || srv.Rescue != nil {
+					t.Fatalf("the guest is %s, the server %s, fault %+v; want it saved, and a fault that says so", guest.Power, srv.State, srv.Fault)
+				}
+				h.tell(t, "boot-1")
+				if srv := h.now(t); srv.State == compute.Suspended {
+					h.act(t, compute.Act{Action: compute.Resume})
+					h.work(t)
+					h.wentOn(t)
+				} else {
+					t.Errorf("state %s, want suspended", srv.State)
+				}
+			})
+		}
 	}
 	h := newReportingHost(t)
 	h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"salvor/compute"
+	"salvor/hypervisor"
 	"salvor/job"
 	"salvor/rescue"
 )
@@ -66,8 +67,24 @@ func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *managedServ
 
 // shutGuest turns a guest off, and tells on the server's timeline if that gave its saved memory up.
 func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *managedServer, off hostOrder) job.Outcome {
-	return c.dispatch(ctx, r, g, off, func(result compute.Result) job.Outcome {
-		return job.Done(c.noteOff(ctx, g), c.noteMemoryLost(r, result))
+	return c.keepMemory(ctx, r, g, off, func(off hostOrder) job.Outcome {
+		return c.dispatch(ctx, r, g, off, func(result compute.Result) job.Outcome {
+			return job.Done(c.noteOff(ctx, g), c.noteMemoryLost(r, result))
+		})
+	})
+}
+
+// keepMemory looks at a guest before it is switched off by an agent of a former release, which does not obey KeepSaved, and refuses to give saved memory up.
+// Memory that somebody saves between this look and the order is lost.
+func (c *Conductor) keepMemory(ctx context.Context, r *job.Run, g *managedServer, off hostOrder, then func(hostOrder) job.Outcome) job.Outcome {
+	if !off.args.KeepSaved || g.host == nil || g.host.Kind != compute.AgentHost || g.host.Inventory.KeepsSaved {
+		return then(off)
+	}
+	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Look, ignoreNotFound: true}, func(result compute.Result) job.Outcome {
+		if result.Guest != nil && result.Guest.Power == compute.PowerSaved {
+			return job.Fail(hypervisor.RefusalOfSaved(result.Guest.Name))
+		}
+		return then(off)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"salvor/compute"
+	"salvor/hypervisor"
 	"salvor/job"
 	"salvor/rescue"
 )
@@ -48,6 +49,9 @@ func (c *Conductor) shutRescue(ctx context.Context, r *job.Run, g *managedServer
 	// After a rescue that failed, what runs or is saved may be the server's own system.
 	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Look, ignoreNotFound: true}, func(result compute.Result) job.Outcome {
 		off.args.KeepSaved = result.Guest != nil && result.Guest.Rescue == ""
+		if off.args.KeepSaved && result.Guest.Power == compute.PowerSaved {
+			return job.Fail(hypervisor.RefusalOfSaved(result.Guest.Name))
+		}
 		return shut()
 	})
 }

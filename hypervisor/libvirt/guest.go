@@ -106,11 +106,8 @@ func (h *Hypervisor) lookAtPower(ctx context.Context, dom rpc.Domain) (powerLook
 			return powerLook{}, err
 		}
 		look := lookAtState(rpc.DomainState(state), reason)
-		if look.power == compute.PowerPaused && !look.saving { // of a guest that was paused before its save, libvirt keeps the former reason
-			look.saving, err = isBeingSaved(c, dom)
-		}
-		if err != nil || look.power != compute.PowerOff {
-			return look, err
+		if look.power != compute.PowerOff {
+			return look, nil
 		}
 		saved, err := c.DomainHasManagedSaveImage(dom, 0)
 		if err != nil {
@@ -124,11 +121,12 @@ func (h *Hypervisor) lookAtPower(ctx context.Context, dom rpc.Domain) (powerLook
 	})
 }
 
-// isBeingSaved tells whether somebody saves the guest's memory at the moment. libvirt begins the job before it pauses a guest that runs. A guest that has
-// ended meanwhile is being saved by nobody.
+// isBeingSaved tells whether somebody saves the guest's memory at the moment. libvirt begins the job before it pauses a guest that runs, and it keeps the
+// former reason of a guest that was paused before. The call waits for other jobs of the guest, so no list of guests makes it. A guest that has ended
+// meanwhile, or that is migrating to this host, is being saved by nobody.
 func isBeingSaved(c *rpc.Libvirt, dom rpc.Domain) (bool, error) {
 	_, params, err := c.DomainGetJobStats(dom, 0)
-	if isCode(err, rpc.ErrOperationInvalid) {
+	if isCode(err, rpc.ErrOperationInvalid) || isCode(err, rpc.ErrOperationUnsupported) {
 		return false, nil
 	}
 	return isSaveJob(params), err

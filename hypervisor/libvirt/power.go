@@ -137,7 +137,7 @@ var moves = map[[2]compute.Power]powerStep{
 func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Power, keepSaved bool) error {
 	look := func() (powerLook, error) {
 		now, err := h.lookAtPower(ctx, dom)
-		if err != nil || !keepSaved || now.power != compute.PowerOn {
+		if err != nil || !keepSaved || now.saving || now.power != compute.PowerOn && now.power != compute.PowerPaused {
 			return now, err
 		}
 		now.saving, err = callLibvirt(ctx, h, "read the job of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (bool, error) { return isBeingSaved(c, dom) })
