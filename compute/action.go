@@ -98,7 +98,7 @@ type RescueArgs struct {
 	// Boot the rescue system at once; else the server stays off and the session becomes Prepared.
 	Boot   bool `json:"boot,omitempty"`
 	Within int  `json:"within_s,omitempty"` // of the soft power-off, in seconds
-	// State is the one in which it was asked for; a rescue that fails before it touches the server leaves it so.
+	// State is the server's state when the rescue was asked for. A rescue that fails before it touches the server leaves the server in that state.
 	State VMState `json:"state,omitempty"`
 }
 

@@ -8,18 +8,18 @@ import (
 // DestinationFilter is what a server asks of the host that it moves to.
 type DestinationFilter struct {
 	needs Needs
-	// markers of the disk stores that it must see; source: its disks are made anew, in a store that this host has not.
+	// markers are of the disk stores that the destination must see. source: the disks are made anew, in a store that this host does not have.
 	markers []string
 	source  *Host
 	// anew are the disks that are made anew.
 	anew []LocalDisk
-	// except are hosts that are none: the one that it comes from, and those that refused it.
+	// Except are the host that the server leaves, and the hosts that refused the server.
 	Except []string
 	// forced: only what makes it impossible for a host to run the server counts.
 	Forced bool
 }
 
-// NewDestinationFilter reads it from a server that moves away from a host; keep: its disks lie where they are.
+// NewDestinationFilter makes the filter for a server that moves away from a host. keep: the disks of the server stay where they lie.
 func NewDestinationFilter(srv *Server, source *Host, keep bool) DestinationFilter {
 	w := DestinationFilter{needs: NeedsOf(srv, ""), Except: []string{source.ID}}
 	if keep {

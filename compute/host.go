@@ -96,8 +96,8 @@ type Inventory struct {
 	// AgentVersion of "salvor host".
 	AgentVersion string `json:"agent_version,omitempty"`
 	// KeepsSaved: the agent obeys Args.KeepSaved. Agents of former releases give saved memory up at each power off.
-	KeepsSaved bool `json:"keeps_saved,omitempty"`
-	UptimeS      int64  `json:"uptime_s,omitempty"`
+	KeepsSaved bool  `json:"keeps_saved,omitempty"`
+	UptimeS    int64 `json:"uptime_s,omitempty"`
 	// Machines of an IronicHost that may be taken, by their resource class ("CUSTOM_BAREMETAL").
 	Machines map[string]int `json:"machines,omitempty"`
 }

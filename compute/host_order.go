@@ -97,12 +97,12 @@ type Args struct {
 	Lines     int       `json:"lines,omitempty"`
 	// Found, of Prepare: the disks must be there, proven; none is made.
 	Found bool `json:"found,omitempty"`
-	// Fresh, of Define: a guest of that UUID or name with another epoch is problem.Conflict: it is not ours to change.
+	// Fresh, of Define: a guest of that UUID or name with another epoch is problem.Conflict, because this order must not change that guest.
 	Fresh bool `json:"fresh,omitempty"`
-	// Receipt, of Prepare and Define, is the id of the fencing receipt of the host that had the server: its lease of a disk may be broken.
+	// Receipt, of Prepare and Define, is the id of the fencing receipt of the host that had the server. With the receipt a disk lease of that host may be broken.
 	Receipt string      `json:"receipt,omitempty"`
 	Probes  []DiskProbe `json:"probes,omitempty"`
-	// Cookie and Peer of a live migration: what the other side answered, and where it listens.
+	// Cookie is the answer of the other host of a live migration, Peer the address on which that host listens.
 	Cookie []byte `json:"cookie,omitempty"`
 	Peer   string `json:"peer,omitempty"`
 	// Files, of FindFiles, are locations of rescue images.

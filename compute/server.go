@@ -97,7 +97,7 @@ type Server struct {
 	StandsStillSince time.Time
 	Locked           bool
 	LockedReason     string
-	// LockedByAdmin: an administrator locked it who does not own it; only administrators unlock it.
+	// LockedByAdmin: an administrator who does not own the server locked the server; only administrators unlock the server.
 	LockedByAdmin bool
 	Fault         *Fault
 	// LaunchedAt is when it last began to run what it runs, rescue included; TerminatedAt when it was deleted.

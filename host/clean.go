@@ -186,7 +186,7 @@ func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, c wire.Clean
 			return problem.Conflictf("clean up server %s: this host has no disk store %q", server, cmp.Or(d.Store, "for disk "+d.Name))
 		}
 		if s.Shared && !erase && !orphan || !s.Shared && orphan {
-			continue // the server lives on another host, which uses this disk; or a disk of an orphan's name is none that this host was told of
+			continue // a server that lives on another host uses its disk in a shared store, and an orphan has no disk in a store of this host alone
 		}
 		if err := s.there(ctx); err != nil {
 			return err // what is not mounted now may be again
