@@ -78,41 +78,46 @@ func (s *orphanedDisks) look(ctx context.Context, flags hostFlags) (map[string]m
 		if !gone {
 			continue
 		}
-		left, err := s.store.Moves().List(ctx, nil, compute.MoveFilter{SourceID: source.ID, Uncleaned: true}, record.Page{})
-		if err != nil {
+		if err := s.addOrphansOf(ctx, source, hosts, live.isUp, tasks); err != nil {
 			return nil, err
-		}
-		for _, m := range left {
-			if m.Clean != compute.CleanDisk || m.Disposition == compute.Reimage || s.done[m.ID] {
-				continue
-			}
-			srv, err := s.store.Servers().Get(ctx, nil, m.ServerID)
-			if problem.Is(err, problem.NotFound) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			if srv.State != compute.Deleted || srv.HostID != source.ID {
-				continue
-			}
-			to, spec, all, err := orphansOf(srv, source, hosts, live.isUp)
-			if err != nil {
-				return nil, err
-			}
-			if to == nil {
-				continue
-			}
-			if tasks[to.ID] == nil {
-				tasks[to.ID] = map[string]orphanTask{}
-			}
-			if len(tasks[to.ID]) < maxCleans {
-				clean := compute.Clean{Do: compute.CleanOrphan, Epoch: max(m.Epoch, srv.Epoch), Spec: spec}
-				tasks[to.ID][srv.ID] = orphanTask{clean, m.ID, all}
-			}
 		}
 	}
 	return tasks, nil
+}
+
+// addOrphansOf adds the deleted servers that a host which is gone has left in shared stores, each to the tasks of one host.
+func (s *orphanedDisks) addOrphansOf(ctx context.Context, source *compute.Host, hosts []*compute.Host, up func(*compute.Host) bool, tasks map[string]map[string]orphanTask) error {
+	left, err := s.store.Moves().List(ctx, nil, compute.MoveFilter{SourceID: source.ID, Uncleaned: true}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, m := range left {
+		if m.Clean != compute.CleanDisk || m.Disposition == compute.Reimage || s.done[m.ID] {
+			continue
+		}
+		srv, err := s.store.Servers().Get(ctx, nil, m.ServerID)
+		switch {
+		case problem.Is(err, problem.NotFound):
+			continue
+		case err != nil:
+			return err
+		case srv.State != compute.Deleted || srv.HostID != source.ID:
+			continue
+		}
+		to, spec, all, err := orphansOf(srv, source, hosts, up)
+		if err != nil {
+			return err
+		}
+		if to == nil || len(tasks[to.ID]) >= maxCleans {
+			continue
+		}
+		if tasks[to.ID] == nil {
+			tasks[to.ID] = map[string]orphanTask{}
+		}
+		clean := compute.Clean{Do: compute.CleanOrphan, Epoch: max(m.Epoch, srv.Epoch), Spec: spec}
+		tasks[to.ID][srv.ID] = orphanTask{clean, m.ID, all}
+	}
+	return nil
 }
 
 // isGone tells whether nothing of a silent host runs or writes any more: it was fenced, or an operator removed it as lost.

@@ -271,7 +271,7 @@ func ioError(f *foreignScene) {
 		from := f.at
 		plan := f.lose(from)
 		f.CLI("evacuate", "run", from)
-		f.awaitWhy("to define the guest") // the lease of its disk cannot be written, so the destination waits
+		f.awaitWhy("no space left on device") // the lease of its disk cannot be written, so the destination tries again
 		f.makeRoom()
 		f.Await("the server has moved", func() bool {
 			return f.hostOf(f.server) != from && f.Show("server", f.server)["OS-EXT-STS:task_state"] == nil
