@@ -196,6 +196,10 @@ func (s *orphanedDisks) cleaned(ctx context.Context, hostID string, c compute.Cl
 		if err != nil || m.State != compute.MoveDone || m.Clean != compute.CleanDisk {
 			return ignoreNotFound(err)
 		}
+		by, err := s.store.Hosts().Get(ctx, tx, hostID)
+		if err != nil {
+			return err
+		}
 		if task.all {
 			m.Clean = compute.CleanGuest
 		}
@@ -203,7 +207,7 @@ func (s *orphanedDisks) cleaned(ctx context.Context, hostID string, c compute.Cl
 			return conflictToChanged(err)
 		}
 		return s.jobs.Append(tx, job.Event{Subject: compute.HostSubject(m.SourceID), Type: "contact", Severity: "info",
-			Text: "host " + hostID + " has put the disks of server " + m.ServerID + " that lie in shared stores into quarantine: the server was deleted, and this host is gone"})
+			Text: "host " + compute.OrID(by) + " has put the disks of server " + m.ServerID + " that lie in shared stores into quarantine: the server was deleted, and this host is gone"})
 	})
 	if err != nil {
 		return err
