@@ -306,3 +306,27 @@ func TestDependenciesAreExplained(t *testing.T) {
 		}
 	}
 }
+
+// TestOneConversationWithABMC: below driver/redfish one package knows HTTP and JSON, and it stays small enough to be read whole.
+func TestOneConversationWithABMC(t *testing.T) {
+	const only, most = "driver/redfish/conversation", 1200
+	lines := 0
+	for pkg, files := range sources(t) {
+		for _, f := range files {
+			switch {
+			case f.test || pkg != "driver/redfish" && !strings.HasPrefix(pkg, "driver/redfish/"):
+			case pkg == only:
+				lines += f.lines
+			default:
+				for _, name := range f.imports {
+					if name == "net/http" || name == "encoding/json" {
+						t.Errorf("%s imports %s, which only %s may", f.name, name, only)
+					}
+				}
+			}
+		}
+	}
+	if lines == 0 || lines > most {
+		t.Errorf("%s has %d lines, want %d at most", only, lines, most)
+	}
+}

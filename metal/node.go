@@ -4,6 +4,8 @@
 package metal
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"time"
@@ -215,6 +217,13 @@ func (n *Node) KeepInternal(key string, record any) {
 	text, _ := json.Marshal(record) // plain values: cannot fail
 	_ = json.Unmarshal(text, &object)
 	n.SetInternal(key, object)
+}
+
+// Digest is the SHA-256 of plain JSON values, in hexadecimal. It tells values apart without showing them.
+func Digest(of any) string {
+	text, _ := json.Marshal(of) // plain values: cannot fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // ReadInternal reads what KeepInternal stored into record, a pointer; what cannot be read leaves record as it was.

@@ -2,7 +2,6 @@ package redfish
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
-	"salvor/driver/redfish/memory"
 	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
@@ -124,8 +122,7 @@ func wasRequested(n *metal.Node, wanted any) bool {
 
 // digestRequest tells requests apart without their values, which may be passwords.
 func digestRequest(wanted any) string {
-	key := memory.NewKey(wanted)
-	return hex.EncodeToString(key[:])
+	return metal.Digest(wanted)
 }
 
 // recordRequest remembers a request, and the task that the BMC made of it.

@@ -67,6 +67,22 @@ func TestPasswordHashesAreHidden(t *testing.T) {
 	}
 }
 
+// TestSecretSettings: a password is hidden by its name where no registry says what it is, and what is none stays readable.
+func TestSecretSettings(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		value  any
+		secret bool
+	}{
+		{"AdminPassword", "Passw0rd", true}, {"UserPwd", "abcd1234", true}, {"ClientSecret", "x9", true}, {"AdminPassword", []any{"Passw0rd"}, true}, {"AdminPassword", map[string]any{"a": "b"}, true},
+		{"PasswordStatus", "Unlocked", false}, {"AdminPasswordSet", true, false}, {"PasswordMinLength", 8.0, false}, {"PasswordPrompt", "Disabled", false}, {"BootMode", "Uefi", false},
+	} {
+		if shown := newBIOSSetting(c.name, c.value, biosAttribute{}).Value != nil; shown == c.secret {
+			t.Errorf("%s=%v is shown: %t", c.name, c.value, shown)
+		}
+	}
+}
+
 // TestApplyTime: settings are handed over with the time at which the BMC applies them, and without where it refuses that.
 func TestApplyTime(t *testing.T) {
 	for _, refuses := range []bool{false, true} {

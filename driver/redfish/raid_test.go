@@ -5,9 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
+	"salvor/driver/drivertest"
 	"salvor/metal"
+	"salvor/problem"
 )
 
 // TestSlowController: one that takes its time over a volume is asked once for each, to delete and to make it.
@@ -80,6 +83,39 @@ func TestSlowController(t *testing.T) {
 	for range 3 {
 		if wait, err := raid.RunStep(t.Context(), n, step("raid", "create_configuration", metal.Object{"delete_existing": true})); !wait || err != nil || made != 1 {
 			t.Fatalf("create: wait %t, made %d, %v", wait, made, err)
+		}
+	}
+}
+
+// TestVolumesThatCannotBeRead: while a volume is not shown, salvor neither makes nor deletes volumes, because the drives may be in use.
+func TestVolumesThatCannotBeRead(t *testing.T) {
+	const storage = "/redfish/v1/Systems/1/Storage"
+	orders := 0
+	_, n := newOdd(t, func(_ *odd, w http.ResponseWriter, method, path string) bool {
+		docs := map[string]map[string]any{
+			drivertest.SystemPath: {"PowerState": "On", "Storage": map[string]any{"@odata.id": storage}},
+			storage:               {"Members": []any{map[string]any{"@odata.id": storage + "/1"}}},
+			storage + "/1":        {"Id": "1", "Drives": []any{map[string]any{"@odata.id": storage + "/1/D"}}, "Volumes": map[string]any{"@odata.id": storage + "/1/V"}},
+			storage + "/1/D":      {"Id": "D", "MediaType": "SSD"},
+			storage + "/1/V":      {"Members": []any{map[string]any{"@odata.id": storage + "/1/V/1"}, map[string]any{"@odata.id": storage + "/1/V/2"}}},
+			storage + "/1/V/2":    {"Id": "2", "RAIDType": "RAID0", "Name": "other"},
+		}
+		if method != http.MethodGet {
+			orders++
+			w.WriteHeader(http.StatusNoContent)
+			return true
+		}
+		if path == storage+"/1/V/1" {
+			w.WriteHeader(http.StatusInternalServerError)
+			return true
+		}
+		return docs[path] != nil && answerJSON(w, http.StatusOK, docs[path])
+	})
+	n.TargetRAID = metal.Object{"logical_disks": []any{map[string]any{"size_gb": "MAX", "raid_level": "0"}}}
+	for _, step := range []string{"create_configuration", "delete_configuration"} {
+		_, err := RAID{&Driver{}}.RunStep(t.Context(), n, metal.Step{Interface: "raid", Step: step})
+		if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "/1/V/1") || orders != 0 {
+			t.Errorf("%s: %v after %d orders; want unavailable, the name of the volume, and no order", step, err, orders)
 		}
 	}
 }

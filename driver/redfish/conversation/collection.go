@@ -159,7 +159,7 @@ func (c *Conversation) Lacking(err error) error {
 			kind = problem.Unavailable
 		}
 	}
-	return problem.New(kind, "%w; what could not be read may have it: %s", err, strings.Join(texts[:min(len(texts), 3)], "; "))
+	return problem.New(kind, "%w; it may be in what could not be read: %s", err, strings.Join(texts[:min(len(texts), 3)], "; "))
 }
 
 // isSilentNow tells whether the BMC gave no answer at one resource, after others had answered.

@@ -144,7 +144,7 @@ func (c *Conversation) IsBasic() bool { return c.basic }
 // Received is how many bytes of answers the conversation has read.
 func (c *Conversation) Received() int { return c.received }
 
-// Context is that of the operation.
+// Context is the operation's.
 func (c *Conversation) Context() context.Context { return c.ctx }
 
 // openSession creates a session of the BMC.

@@ -35,7 +35,7 @@ func (l *Link) UnmarshalJSON(text []byte) error {
 func LinkIn(v any) string {
 	switch v := v.(type) {
 	case string:
-		if ref := strings.TrimSpace(v); strings.Contains(ref, "/") && !strings.ContainsAny(ref, " []{}<>\"") {
+		if ref := strings.TrimSpace(v); strings.Contains(ref, "/") && !strings.EqualFold(ref, "n/a") && !strings.ContainsAny(ref, " []{}<>\"") {
 			return ref
 		}
 	case []any:

@@ -48,14 +48,10 @@ func newOrder(a *answer) Order {
 	switch {
 	case isTask && doc.Path.Path != "":
 		o.Task = Join(a.path, doc.Path.Path)
-	case isTask || a.status == http.StatusAccepted || isTaskPath(o.Created):
+	case isTask || a.status == http.StatusAccepted || strings.Contains(o.Created, "/Task"):
 		o.Task = o.Created
 	}
 	return o
-}
-
-func isTaskPath(path string) bool {
-	return strings.Contains(path, "/TaskService/") || strings.Contains(path, "/TaskMonitor")
 }
 
 // Task reads a task. A task that is gone, or whose monitor answers with something else, has ended; a monitor that answers with a refusal

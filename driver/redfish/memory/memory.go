@@ -4,7 +4,6 @@ package memory
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,11 +13,8 @@ import (
 // Key names a BMC with all that decides on the login there.
 type Key [sha256.Size]byte
 
-// NewKey is the key of plain JSON values.
-func NewKey(of ...any) Key {
-	text, _ := json.Marshal(of) // plain JSON values: cannot fail
-	return sha256.Sum256(text)
-}
+// NewKey is the key of plain values.
+func NewKey(of ...any) Key { return sha256.Sum256(fmt.Appendf(nil, "%#v", of)) }
 
 // Bounds of a Memory. A BMC that is forgotten costs one note more, or one wait less.
 const (
