@@ -270,6 +270,21 @@ func PollUntil(ctx context.Context, read func(context.Context) (done bool, err e
 	}
 }
 
+// StatusText is the name of an HTTP status.
+func StatusText(status int) string { return http.StatusText(status) }
+
+// Pause waits; the error is that of the context.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
 // ProveTimeout bounds the wait for hardware to follow one order, as Ironic's
 // power_state_change_timeout does.
 const ProveTimeout = 60 * time.Second

@@ -169,7 +169,7 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 	if len(noEntries) > 0 {
 		return nil, problem.Unsupportedf("the BMC has no event log: %s link to no entries", r.s.bmc.Quote(strings.Join(noEntries, ", ")))
 	}
-	return nil, r.s.bmc.Lacking(problem.Unsupportedf("the BMC has no event log"))
+	return nil, r.s.bmc.Lacking(problem.Unsupportedf("the BMC has no event log in its lists of logs (LogServices)"))
 }
 
 // ownerName is the collection and the id of the resource that has a list of logs, as "Systems/1".

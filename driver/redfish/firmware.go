@@ -180,7 +180,9 @@ func (s *bmcSession) clearJobs() error {
 	var first error
 	for _, one := range all {
 		order, err := s.bmc.Delete(one.Path)
-		first = cmp.Or(first, order.Sure(err))
+		if err = order.Sure(err); err != nil && first == nil {
+			first = problem.New(problem.KindOf(err), "delete %s: %w", s.bmc.Quote(one.Path), err)
+		}
 	}
 	return first
 }

@@ -56,7 +56,7 @@ func (s *bmcSession) insertPlan(ctx context.Context, n *metal.Node) error {
 func (s *bmcSession) fill(ctx context.Context, drives []*virtualMedia, kind, image string, suits func(*virtualMedia) bool) error {
 	slots := slices.DeleteFunc(slices.Clone(drives), func(m *virtualMedia) bool { return !suits(m) })
 	if len(slots) == 0 {
-		return s.bmc.Lacking(problem.Unsupportedf("the BMC has no virtual %s drive", kind))
+		return s.bmc.Lacking(problem.Unsupportedf("the BMC has no virtual %s drive in its lists of virtual media (VirtualMedia)", kind))
 	}
 	if slices.ContainsFunc(slots, func(slot *virtualMedia) bool { return slot.inserted() && slot.Image == image }) {
 		return nil

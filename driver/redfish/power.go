@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"salvor/driver"
 	"salvor/driver/redfish/conversation"
 	"salvor/driver/redfish/refusal"
 	"salvor/metal"
@@ -127,21 +128,9 @@ func (s *bmcSession) awaitSettled(ctx context.Context, want metal.Power, looks i
 		if now.settled(want) || !now.isChanging() && look >= looks || time.Now().After(deadline) {
 			return now, changed, nil
 		}
-		if err := pause(ctx, settleLook); err != nil {
+		if err := driver.Pause(ctx, settleLook); err != nil {
 			return now, changed, err
 		}
-	}
-}
-
-// pause waits; the error is that of the context.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }
 

@@ -216,14 +216,7 @@ func (f bmcFacts) settle(ctx context.Context) error {
 	if d <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return driver.Pause(ctx, d)
 }
 
 // maxSettle bounds what a node's record may have salvor wait.

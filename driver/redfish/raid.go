@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -76,16 +78,17 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 		return nil, problem.Unsupportedf("the BMC shows no storage controllers")
 	}
 	var out []*storageController
-	if err := forEachMember(s, sys.Storage, func(c storageController) { out = append(out, &c) }); err != nil {
+	var without []string
+	_, err = conversation.Each(s.bmc, sys.Storage, maxParts, func(path, _ string, c *storageController) {
+		if c.Volumes.Path == "" {
+			without = append(without, conversation.ID(path))
+			return
+		}
+		out = append(out, c)
+	})
+	if err != nil {
 		return nil, err
 	}
-	var without []string
-	out = slices.DeleteFunc(out, func(c *storageController) bool {
-		if c.Volumes.Path == "" {
-			without = append(without, c.ID)
-		}
-		return c.Volumes.Path == ""
-	})
 	if len(out) == 0 {
 		return nil, s.bmc.Lacking(problem.Unsupportedf("the BMC shows no storage controller with volumes below %s: %s", s.bmc.Quote(sys.Storage.Path), s.bmc.Quote(strings.Join(without, ", "))))
 	}
@@ -290,7 +293,11 @@ func (s *bmcSession) make(w logicalDisk, all []*storageController) (order conver
 	if first != nil {
 		return order, first
 	}
-	return order, s.bmc.Lacking(problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB", w.level, int64(w.bytes/gib)))
+	var names []string
+	for _, c := range all {
+		names = append(names, fmt.Sprintf("%s shows %d disks", conversation.ID(path.Dir(conversation.Join(conversation.RootPath, c.Volumes.Path))), len(c.disks)))
+	}
+	return order, s.bmc.Lacking(problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB: %s", w.level, int64(w.bytes/gib), s.bmc.Quote(strings.Join(names, ", "))))
 }
 
 // members are the body of the request for a volume. Newer schemas have no VolumeType, older ones no RAIDType, and some controllers name

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -62,7 +61,7 @@ func (s *bmcSession) record(path string, names ownerHider) (out metal.RecordedRe
 	_, err = s.bmc.Get(path, &doc)
 	switch status := refusal.StatusOf(err); {
 	case status != 0 && !errors.Is(err, driver.ErrLogin):
-		out.Problem = fmt.Sprintf("refused with status %d", status)
+		out.Problem = driver.StatusText(status)
 		return out, 0, nil
 	case problem.Is(err, problem.Unavailable) && s.bmc.Context().Err() == nil:
 		out.Problem = "no answer that makes sense"

@@ -282,7 +282,7 @@ func (s *bmcSession) updateService() (*updateService, error) {
 	case service.ServiceEnabled != nil && !*service.ServiceEnabled:
 		return nil, problem.Unsupportedf("the BMC's update service is switched off")
 	case service.Actions.Simple.Target == "":
-		return nil, problem.Unsupportedf("the BMC's update service takes no image by URL (SimpleUpdate)")
+		return nil, problem.Unsupportedf("the BMC's update service %s takes no image by URL (SimpleUpdate)", s.bmc.Quote(top.UpdateService.Path))
 	}
 	return service, nil
 }

@@ -82,7 +82,7 @@ func (s *bmcSession) subscriptions() (string, error) {
 		return "", err
 	}
 	if service.Subscriptions.Path == "" {
-		return "", problem.Unsupportedf("the BMC's event service has no subscriptions")
+		return "", problem.Unsupportedf("the BMC's event service %s has no subscriptions", s.bmc.Quote(top.EventService.Path))
 	}
 	return service.Subscriptions.Path, nil
 }
@@ -157,8 +157,13 @@ func (s *bmcSession) subscribe(at string, args metal.Object) (any, error) {
 		return subscriptionView(doc), nil
 	}
 	if order.Created != "" && order.Task == "" {
-		_, err = s.bmc.Get(order.Created, &doc)
-		return subscriptionView(doc), err
+		if _, err = s.bmc.Get(order.Created, &doc); s.bmc.LeaveOut(err) != nil {
+			return nil, err
+		}
+		if doc == nil { // the BMC made the subscription, and does not show it
+			doc = map[string]any{"Id": conversation.ID(order.Created), "Destination": body["Destination"]}
+		}
+		return subscriptionView(doc), nil
 	}
 	var found map[string]any
 	_, err = conversation.Each(s.bmc, conversation.Link{Path: at}, maxParts, func(_, _ string, one *map[string]any) {

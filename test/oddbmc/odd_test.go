@@ -274,7 +274,13 @@ func isWary(c combination) bool {
 
 // mayFail tells whether the verb may fail behind the oddities: one of them takes away what the verb needs.
 func mayFail(c combination) bool {
-	if isWary(c) {
+	slow := 0
+	for _, o := range c.oddities {
+		if strings.HasPrefix(o.Kind.Name, "slow:") {
+			slow++
+		}
+	}
+	if isWary(c) || slow > 1 || slow > 0 && c.verb.hurries {
 		return true
 	}
 	return slices.ContainsFunc(c.oddities, func(o odd.BMCOddity) bool {
@@ -376,7 +382,8 @@ func chosen(t *testing.T, of *tree, known map[string]*profile, sample, pairs int
 	pair := func() combination {
 		one := all[random.IntN(len(all))]
 		for {
-			if two := all[random.IntN(len(all))]; two.verb == one.verb {
+			// Two oddities of one resource hide each other.
+			if two := all[random.IntN(len(all))]; two.verb == one.verb && two.oddities[0].Place.Path != one.oddities[0].Place.Path {
 				return combine(of, one.verb, one.oddities[0], two.oddities[0])
 			}
 		}

@@ -31,6 +31,8 @@ type verb struct {
 	leavesOff, failureLeavesOff bool
 	// raw: the result has documents of the BMC as they are.
 	raw bool
+	// hurries: the verb has less time than two requests without an answer take.
+	hurries bool
 	// partial: the verb tells of what it could read, and that there is more.
 	partial bool
 }
@@ -55,7 +57,7 @@ func read[T any](name string, fn func(ctx context.Context, w *world) (T, error),
 }
 
 func partly(v verb) verb {
-	v.partial = true
+	v.partial, v.hurries = true, true
 	return v
 }
 
@@ -241,12 +243,12 @@ var verbs = []verb{
 	change("set an indicator", func(ctx context.Context, w *world) error {
 		return w.driver.SetIndicator(ctx, w.node, "system", "1", "on")
 	}, nil, systemPath),
-	read("event log", func(ctx context.Context, w *world) (metal.EventLog, error) {
+	partly(read("event log", func(ctx context.Context, w *world) (metal.EventLog, error) {
 		out, err := w.driver.ReadEventLog(ctx, w.node, 100)
 		out.Logs = nil // they say what is left out
 		return out, err
 	},
-		systemPath+"#/Links/ManagedBy", managerPath, managerPath+"/LogServices", managerPath+"/LogServices/SEL", managerPath+"/LogServices/SEL/Entries"),
+		systemPath+"#/Links/ManagedBy", managerPath, managerPath+"/LogServices", managerPath+"/LogServices/SEL", managerPath+"/LogServices/SEL/Entries")),
 	partly(read("health", func(ctx context.Context, w *world) (metal.Health, error) { return w.driver.ReadHealth(ctx, w.node) }, systemPath+"#/Status")),
 	func() verb {
 		v := read("record", func(ctx context.Context, w *world) ([]metal.RecordedResource, error) {
@@ -271,7 +273,7 @@ var verbs = []verb{
 		w.adapter.mu.Unlock()
 		return nil, try(ctx, func(ctx context.Context) error { return w.media.CleanUpVolumes(ctx, w.node) })
 	}, check: func(w *world) string { return want("the target of the initiator", w.adapter.target(), "") }},
-	{name: "clear the job queue", needs: []string{rootPath, "/redfish/v1/JobService", "/redfish/v1/JobService/Jobs"}, run: func(ctx context.Context, w *world) (any, error) {
+	{name: "clear the job queue", wary: []string{"/redfish/v1/JobService/Jobs"}, needs: []string{rootPath, "/redfish/v1/JobService", "/redfish/v1/JobService/Jobs"}, run: func(ctx context.Context, w *world) (any, error) {
 		return nil, runStep(ctx, w.node, w.driver, metal.Step{Interface: "management", Step: "clear_job_queue"})
 	}, check: func(w *world) string { return want("the number of jobs", w.bmc.Jobs(), 0) }},
 	{name: "reset the BMC", needs: []string{systemPath + "#/Links/ManagedBy", managerPath}, run: func(ctx context.Context, w *world) (any, error) {

@@ -40,7 +40,7 @@ func (c *Conversation) links(ref string, one page) (Links, error) {
 func (c *Conversation) Members(ref string, most int) ([]Link, error) {
 	out, err := c.membersOnce(ref, most)
 	for _, pause := range laterPauses {
-		if err != nil || len(out) > 0 || !c.Had(ref) || c.pause(pause) != nil {
+		if err != nil || len(out) > 0 || !c.Had(ref) && !c.settings.Memory.HadOrder(c.settings.Key) || driver.Pause(c.ctx, pause) != nil {
 			break
 		}
 		out, err = c.membersOnce(ref, most)

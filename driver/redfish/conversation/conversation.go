@@ -274,18 +274,6 @@ func (c *Conversation) noteOnce(format string, args ...any) {
 	}
 }
 
-// pause waits before a request is repeated. An error is that of the context.
-func (c *Conversation) pause(d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c.ctx.Done():
-		return c.ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
 // retryPauses are the pauses before a login is repeated that the BMC accepted a short time ago and refuses now. They are few, because BMCs
 // lock an account after some refusals, and the password may have been changed.
 var retryPauses = []time.Duration{300 * time.Millisecond, 2 * time.Second}

@@ -47,7 +47,7 @@ func (c *Conversation) fault(method, ref string, err error) error {
 		}
 		return problem.Invalidf("%w: %w (%s): %s", r, ErrMissing, driver.Sanitize(path), text)
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
-		return problem.Unsupportedf("%w: the BMC cannot do it: %s", r, text)
+		return problem.Unsupportedf("%w: the BMC cannot do it at %s: %s", r, driver.Sanitize(path), text)
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return problem.Invalidf("%w: the BMC refuses the request: %s", r, text)
 	}

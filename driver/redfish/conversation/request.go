@@ -47,6 +47,9 @@ func (a *answer) created() string {
 // order was taken.
 func (c *Conversation) ask(method, ref string, body any, headers map[string]string) (*answer, error) {
 	to, err := resolve(RootPath, ref)
+	if err == nil && method != http.MethodGet && !strings.Contains(ref, "/") {
+		err = problem.Unavailablef("the target %s of an action is no path on the BMC", c.Quote(ref))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +95,7 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 			}
 			if logsIn(resp.Request) && c.settings.Logins.Lately(c.settings.Login) {
 				if refused < len(retryPauses) {
-					if err := c.pause(retryPauses[refused]); err != nil {
+					if err := driver.Pause(c.ctx, retryPauses[refused]); err != nil {
 						return nil, err
 					}
 					refused++
@@ -175,13 +178,23 @@ var laterPauses = []time.Duration{200 * time.Millisecond, 600 * time.Millisecond
 func (c *Conversation) Get(ref string, doc any) (etag string, err error) {
 	etag, err = c.getOnce(ref, doc)
 	for i, pause := range laterPauses {
-		isPassing := problem.Is(err, problem.Unavailable) && (!isOfAll(err) || c.isSilentNow(err) && i == 0)
-		if !isPassing || c.pause(pause) != nil {
+		isPassing := problem.Is(err, problem.Unavailable) && (!isOfAll(err) || c.isSilentNow(err) && i == 0 && c.hasTime())
+		isHidden := errors.Is(err, ErrMissing) && c.settings.Memory.MayHide(c.settings.Key, ref)
+		if !isPassing && !isHidden || driver.Pause(c.ctx, pause) != nil {
 			break
 		}
 		etag, err = c.getOnce(ref, doc)
 	}
+	if errors.Is(err, ErrMissing) {
+		c.settings.Memory.Lacks(c.settings.Key, ref)
+	}
 	return etag, err
+}
+
+// hasTime tells whether the operation has time for a request that may get no answer, and for others after it.
+func (c *Conversation) hasTime() bool {
+	deadline, bounded := c.ctx.Deadline()
+	return !bounded || time.Until(deadline) > 2*driver.CallTimeout
 }
 
 func (c *Conversation) getOnce(ref string, doc any) (etag string, err error) {
@@ -302,6 +315,7 @@ func (c *Conversation) Patch(ref, etag string, body any) (o Order, err error) {
 
 func (c *Conversation) write(method, ref string, body any, headers map[string]string) (Order, error) {
 	a, err := c.ask(method, ref, body, headers)
+	c.settings.Memory.Ordered(c.settings.Key)
 	if err == nil {
 		return newOrder(a), nil
 	}

@@ -26,6 +26,8 @@ const (
 	// missingFor is how long such a resource may be away before it counts as gone: BMCs that restart, or follow an order, show parts of
 	// themselves again after some ten seconds (openstack/sushy, release note fix-dell-bmc-404-race-condition).
 	missingFor = 90 * time.Second
+	// orderFor is how long after an order a BMC may lose sight of parts of itself.
+	orderFor = 30 * time.Second
 )
 
 // Memory is what a process has learned of BMCs and does not store. The zero value is ready, and is safe for use by several goroutines.
@@ -41,11 +43,13 @@ type Memory struct {
 type bmcMemory struct {
 	resources map[string]resourceMemory
 	notes     map[string]bool
+	ordered   time.Time // the last time
 }
 
 type resourceMemory struct {
 	read    time.Time // the last time
 	missing time.Time // the first time after that; zero: the resource is there
+	lacking bool      // the BMC said that there is no such resource, and went on saying so
 }
 
 func (m *Memory) now() time.Time {
@@ -78,14 +82,18 @@ func (m *Memory) of(key Key) *bmcMemory {
 func (m *Memory) Saw(key Key, path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := m.of(key)
-	for one := range known.resources { // any will do
-		if len(known.resources) < maxResources {
+	m.of(key).keep(trimmed(path), resourceMemory{read: m.now()})
+}
+
+// keep remembers a resource in the place of any other where there are too many.
+func (b *bmcMemory) keep(path string, r resourceMemory) {
+	for one := range b.resources {
+		if len(b.resources) < maxResources {
 			break
 		}
-		delete(known.resources, one)
+		delete(b.resources, one)
 	}
-	known.resources[trimmed(path)] = resourceMemory{read: m.now()}
+	b.resources[path] = r
 }
 
 // MissesNow tells whether the BMC had a resource, or the one above, a short time ago, so that it may show the resource again soon.
@@ -120,6 +128,35 @@ func (m *Memory) Had(key Key, path string) bool {
 		}
 	}
 	return false
+}
+
+// Ordered notes that a BMC got an order.
+func (m *Memory) Ordered(key Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(key).ordered = m.now()
+}
+
+// Lacks notes that a BMC does not have a resource.
+func (m *Memory) Lacks(key Key, path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(key).keep(trimmed(path), resourceMemory{lacking: true})
+}
+
+// MayHide tells whether a BMC may have a resource that it says it does not have: it got an order a short time ago, and did not say so before.
+func (m *Memory) MayHide(key Key, path string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.of(key)
+	return m.now().Sub(known.ordered) < orderFor && !known.resources[trimmed(path)].lacking
+}
+
+// HadOrder tells whether a BMC got an order a short time ago, which it may still follow.
+func (m *Memory) HadOrder(key Key) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now().Sub(m.of(key).ordered) < orderFor
 }
 
 // FirstNote tells whether a note about a BMC is the first of its text in this process.
