@@ -179,11 +179,16 @@ func (s *bmcSession) eject(ctx context.Context, slot *virtualMedia) error {
 }
 
 // order runs an action of a drive, or changes the drive itself where the BMC offers no action.
-func (s *bmcSession) order(slot *virtualMedia, action string, body map[string]any) (conversation.Order, error) {
+func (s *bmcSession) order(slot *virtualMedia, action string, body map[string]any) (order conversation.Order, err error) {
 	if action == "" {
-		return s.bmc.Patch(slot.path, slot.etag, body)
+		order, err = s.bmc.Patch(slot.path, slot.etag, body)
+	} else {
+		order, err = s.bmc.Post(action, body)
 	}
-	return s.bmc.Post(action, body)
+	if err != nil {
+		err = problem.New(problem.KindOf(err), "virtual drive %s: %w", s.bmc.Quote(conversation.ID(slot.path)), err)
+	}
+	return order, err
 }
 
 // shownImage is what a drive shows of its medium, without what opens an image of salvor's.
