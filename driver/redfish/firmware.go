@@ -3,15 +3,12 @@ package redfish
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 )
-
-func isMissing(err error) bool { return errors.Is(err, conversation.ErrMissing) }
 
 // Firmware is the firmware interface: the versions of BIOS, BMC and NICs.
 type Firmware struct{ Driver *Driver }
