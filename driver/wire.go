@@ -134,7 +134,7 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 			t.wire.Logins.Refused(req.Context(), t.wire.Login)
 		}
 		refused = problem.Invalidf("%w %s or %s", ErrLogin, t.wire.Login.UsernameKey, t.wire.Login.PasswordKey)
-	case logsIn && resp.StatusCode < http.StatusMultipleChoices:
+	case logsIn && resp.StatusCode < http.StatusMultipleChoices && strings.Trim(req.URL.Path, "/") != "redfish/v1": // shown without a login
 		t.wire.Logins.Accepted(t.wire.Login)
 	}
 	limit := t.wire.Limit

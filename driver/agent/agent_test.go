@@ -139,7 +139,7 @@ func TestRefusals(t *testing.T) {
 			w.Header().Set("Location", "http://elsewhere.invalid/")
 			w.WriteHeader(307)
 		}, problem.Unavailable, "307"},
-		"hang up": {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, problem.Unavailable, "EOF"},
+		"hang up": {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, problem.Unavailable, "cut the connection"},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w) }))
 		err := finalize(t.Context(), agentAt(server.URL), nil)

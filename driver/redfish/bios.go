@@ -9,6 +9,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
@@ -27,7 +28,7 @@ type biosDoc struct {
 	Attributes        map[string]any
 	AttributeRegistry string
 	Settings          struct {
-		SettingsObject      conversation.Link
+		SettingsObject      link.Link
 		SupportedApplyTimes []string
 	} `json:"@Redfish.Settings"`
 	Actions struct {

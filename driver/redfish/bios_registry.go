@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"salvor/driver"
-	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -100,7 +100,7 @@ func (s *bmcSession) registryFile(name string) string {
 	stem, _, _ := strings.Cut(cmp.Or(name, "BiosAttributeRegistry"), ".")
 	file, best := "", 0
 	for _, member := range all {
-		id := conversation.ID(member.Path)
+		id := link.ID(member.Path)
 		of, _, _ := strings.Cut(id, ".")
 		if common := commonPrefix(id, name); (of == stem || name == "" && strings.HasPrefix(of, "BiosAttribute")) && (file == "" || common > best) {
 			file, best = member.Path, common

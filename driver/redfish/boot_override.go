@@ -223,6 +223,8 @@ func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want boo
 		return false, nil
 	})
 	switch {
+	case !done && err == nil && order.Unsure != nil:
+		return problem.Unavailablef("%s, and the boot device is not as ordered: it still reads %s %s", s.bmc.Taken(order), s.bmc.Quote(last.Enabled), s.bmc.Quote(last.Target))
 	case !done && err == nil:
 		return problem.Unavailablef("%s, %w: it still reads %s %s", s.bmc.Taken(order), errNotShown, s.bmc.Quote(last.Enabled), s.bmc.Quote(last.Target))
 	case err == nil && last.holds(want) && sent != "" && sent != enabledNever && last.Enabled != sent:

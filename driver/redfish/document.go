@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/problem"
 )
 
@@ -16,15 +17,15 @@ type computerSystem struct {
 	Manufacturer string
 	Model        string
 	Boot         systemBoot
-	VirtualMedia conversation.Link
+	VirtualMedia link.Link
 	Settings     struct {
-		SettingsObject conversation.Link
+		SettingsObject link.Link
 	} `json:"@Redfish.Settings"`
-	SecureBoot, Bios, Storage conversation.Link
-	LogServices               conversation.Link
+	SecureBoot, Bios, Storage link.Link
+	LogServices               link.Link
 	Status                    systemHealth
 	Links                     struct {
-		ManagedBy, Chassis conversation.Links
+		ManagedBy, Chassis link.Links
 	}
 	Actions struct {
 		Reset struct {
@@ -92,7 +93,7 @@ type virtualMedia struct {
 
 // serviceRoot is the part of the service root that leads to the systems.
 type serviceRoot struct {
-	Systems, Managers conversation.Link
+	Systems, Managers link.Link
 }
 
 // maxSystems bounds how many systems of a service are listed.
@@ -123,7 +124,7 @@ func (s *bmcSession) read() (*computerSystem, error) {
 }
 
 // systems looks where everybody has them; asking the root first would cost a request each time.
-func (s *bmcSession) systems() ([]conversation.Link, error) {
+func (s *bmcSession) systems() ([]link.Link, error) {
 	all, err := s.bmc.Members(systemsPath, maxSystems)
 	if !errors.Is(err, conversation.ErrMissing) {
 		return all, err
@@ -143,10 +144,13 @@ func (s *bmcSession) find() (string, error) {
 	if s.conf.system != "" {
 		return s.conf.system, nil
 	}
+	before := s.bmc.Unread()
 	all, err := s.systems()
 	switch {
 	case err != nil:
 		return "", err
+	case len(all) == 1 && s.bmc.Unread() > before:
+		return "", problem.Unavailablef("the list of systems cannot be read whole, so its only readable system may be another machine; set %s", SystemKey)
 	case len(all) == 1:
 		return all[0].Path, nil
 	case len(all) == 0 && s.bmc.Had(systemsPath):

@@ -15,6 +15,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -74,7 +75,7 @@ type logService struct {
 	ID           string `json:"Id"`
 	Name         string
 	LogEntryType string
-	Entries      conversation.Link
+	Entries      link.Link
 	owner        string
 	rank         int
 }
@@ -108,7 +109,7 @@ func (l *logService) rankIt() {
 
 // find lists the logs to read, those first that tell most of the hardware.
 func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
-	lists := conversation.Links{sys.LogServices}
+	lists := link.Links{sys.LogServices}
 	var first error
 	noteFault := func(err error) {
 		if r.s.bmc.LeaveOut(err) != nil || err != nil && !errors.Is(err, conversation.ErrMissing) {
@@ -117,9 +118,9 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 	}
 	managers, err := r.s.managers(sys)
 	noteFault(err)
-	for _, owners := range []conversation.Links{managers, sys.Links.Chassis} {
+	for _, owners := range []link.Links{managers, sys.Links.Chassis} {
 		for _, owner := range owners[:min(len(owners), maxLogOwners)] {
-			var doc struct{ LogServices conversation.Link }
+			var doc struct{ LogServices link.Link }
 			noteFault(r.get(owner.Path, &doc))
 			lists = append(lists, doc.LogServices)
 		}
@@ -135,7 +136,7 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 		members, err := r.s.bmc.Members(list.Path, maxParts)
 		noteFault(err)
 		for _, m := range members {
-			id := conversation.ID(m.Path)
+			id := link.ID(m.Path)
 			if seen[m.Path] || otherLogs.MatchString(id) {
 				continue
 			}
@@ -209,8 +210,8 @@ func (r *logReader) readAll(logs []*logService, limit int, out *metal.EventLog) 
 // entryPage is a page of a LogEntryCollection.
 type entryPage struct {
 	Members []*rawEntry
-	Count   float64           `json:"Members@odata.count"`
-	Next    conversation.Link `json:"Members@odata.nextLink"`
+	Count   float64   `json:"Members@odata.count"`
+	Next    link.Link `json:"Members@odata.nextLink"`
 }
 
 // rawEntry is a LogEntry, or a link to one. BMCs differ in the types of some members.
@@ -223,7 +224,7 @@ type rawEntry struct {
 	SensorType, OEMSensorType, SensorNumber any
 	Resolved                                any
 	OEM                                     map[string]map[string]any `json:"Oem"`
-	Links                                   struct{ OriginOfCondition conversation.Link }
+	Links                                   struct{ OriginOfCondition link.Link }
 }
 
 // isLink tells whether the page has only the path of the entry.
@@ -269,12 +270,12 @@ func (r *logReader) read(log *logService, most int) (_ []metal.LogEntry, truncat
 		before := len(all)
 		for _, e := range page.Members {
 			key := cmp.Or(scalarText(e.Path), scalarText(e.ID))
-			if key != "" && !seen[key] && !conversation.Same(key, log.Entries.Path) {
+			if key != "" && !seen[key] && !link.Same(key, log.Entries.Path) {
 				seen[key] = true
 				all = append(all, e)
 			}
 		}
-		next = conversation.Join(next, page.Next.Path)
+		next = link.Join(next, page.Next.Path)
 		newestFirst := isNewestFirst(all)
 		switch {
 		case len(all) == before: // no further entry, or a BMC that gives the same page always

@@ -6,6 +6,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -91,8 +92,8 @@ type manufacturerInfo struct{ Manufacturer, Model, SerialNumber string }
 
 // adapters tells of the network adapters of the system's chassis.
 func (s *bmcSession) adapters(sys *computerSystem, add func(name, version string, of manufacturerInfo)) error {
-	var lists []conversation.Link
-	_, first := conversation.EachOf(s.bmc, sys.Links.Chassis[:min(len(sys.Links.Chassis), maxParts)], func(_, _ string, chassis *struct{ NetworkAdapters conversation.Link }) {
+	var lists []link.Link
+	_, first := conversation.EachOf(s.bmc, sys.Links.Chassis[:min(len(sys.Links.Chassis), maxParts)], func(_, _ string, chassis *struct{ NetworkAdapters link.Link }) {
 		lists = append(lists, chassis.NetworkAdapters)
 	})
 	for _, list := range lists {
@@ -156,14 +157,14 @@ func (d *Driver) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (w
 
 // clearJobs deletes what the job service keeps.
 func (s *bmcSession) clearJobs() error {
-	var top struct{ JobService conversation.Link }
+	var top struct{ JobService link.Link }
 	if _, err := s.bmc.Get(conversation.RootPath, &top); err != nil {
 		return err
 	}
 	if top.JobService.Path == "" {
 		return problem.Unsupportedf("the BMC has no job service: %s links to none", conversation.RootPath)
 	}
-	var service struct{ Jobs conversation.Link }
+	var service struct{ Jobs link.Link }
 	if _, err := s.bmc.Get(top.JobService.Path, &service); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 )
 
@@ -92,13 +93,13 @@ func (r *healthReader) get(at string) map[string]any {
 }
 
 // linkOf is the path that a member links to; empty: there is none.
-func linkOf(doc map[string]any, member string) string { return conversation.LinkIn(doc[member]) }
+func linkOf(doc map[string]any, member string) string { return link.In(doc[member]) }
 
 // links are the paths of a list of links.
 func links(v any) (out []string) {
 	list, _ := v.([]any)
 	for _, e := range list {
-		if at := conversation.LinkIn(e); at != "" {
+		if at := link.In(e); at != "" {
 			out = append(out, at)
 		}
 	}
@@ -109,7 +110,7 @@ func links(v any) (out []string) {
 func (r *healthReader) collection(kind, at string) []map[string]any {
 	var all []map[string]any
 	for _, member := range links(r.get(at)["Members"]) {
-		doc := r.get(conversation.Join(at, member))
+		doc := r.get(link.Join(at, member))
 		if doc == nil {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -18,7 +19,7 @@ type indicatorResource struct {
 	Active *bool   `json:"LocationIndicatorActive"`
 
 	Settings struct {
-		SettingsObject conversation.Link
+		SettingsObject link.Link
 	} `json:"@Redfish.Settings"`
 
 	path, etag string
@@ -67,8 +68,8 @@ func (s *bmcSession) indicators() (map[string][]indicatorResource, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := map[string]conversation.Links{"system": {{Path: s.system}}, "chassis": sys.Links.Chassis}
-	err = forEachMember(s, sys.Storage, func(c struct{ Drives conversation.Links }) { paths["disk"] = append(paths["disk"], c.Drives...) })
+	paths := map[string]link.Links{"system": {{Path: s.system}}, "chassis": sys.Links.Chassis}
+	err = forEachMember(s, sys.Storage, func(c struct{ Drives link.Links }) { paths["disk"] = append(paths["disk"], c.Drives...) })
 	if err := s.bmc.LeaveOut(err); err != nil {
 		return nil, err
 	}

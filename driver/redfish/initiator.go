@@ -9,6 +9,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
@@ -33,7 +34,7 @@ type networkDeviceFunction struct {
 	// Boot is nil where the function has no initiator.
 	Boot     *iscsiInitiator `json:"iSCSIBoot"`
 	Settings struct {
-		SettingsObject conversation.Link
+		SettingsObject link.Link
 	} `json:"@Redfish.Settings"`
 	path, etag string
 }
@@ -107,12 +108,12 @@ func (s *bmcSession) initiators() ([]*networkDeviceFunction, error) {
 	if _, err := s.read(); err != nil {
 		return nil, err
 	}
-	var doc struct{ NetworkInterfaces conversation.Link }
+	var doc struct{ NetworkInterfaces link.Link }
 	if _, err := s.bmc.Get(s.system, &doc); err != nil {
 		return nil, err
 	}
-	var lists []conversation.Link
-	err := forEachMember(s, doc.NetworkInterfaces, func(nic struct{ NetworkDeviceFunctions conversation.Link }) {
+	var lists []link.Link
+	err := forEachMember(s, doc.NetworkInterfaces, func(nic struct{ NetworkDeviceFunctions link.Link }) {
 		if nic.NetworkDeviceFunctions.Path != "" {
 			lists = append(lists, nic.NetworkDeviceFunctions)
 		}

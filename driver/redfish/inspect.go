@@ -10,6 +10,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/wire/agent"
 )
@@ -22,10 +23,10 @@ const maxParts = 64
 type systemInventory struct {
 	ProcessorSummary   struct{ Count, CoreCount, LogicalProcessorCount *float64 }
 	MemorySummary      struct{ TotalSystemMemoryGiB *float64 }
-	Processors         conversation.Link
-	SimpleStorage      conversation.Link
-	Storage            conversation.Link
-	EthernetInterfaces conversation.Link
+	Processors         link.Link
+	SimpleStorage      link.Link
+	Storage            link.Link
+	EthernetInterfaces link.Link
 	SerialNumber       string
 	BIOSVersion        string `json:"BiosVersion"`
 }
@@ -76,7 +77,7 @@ func (d *Driver) Inspect(ctx context.Context, n *metal.Node) (driver.Inspected, 
 }
 
 // forEachMember reads the members of a collection, each by itself; no link, no members. A member that cannot be read is left out and noted.
-func forEachMember[T any](s *bmcSession, list conversation.Link, fn func(T)) error {
+func forEachMember[T any](s *bmcSession, list link.Link, fn func(T)) error {
 	_, err := conversation.Each(s.bmc, list, maxParts, func(_, _ string, doc *T) { fn(*doc) })
 	return err
 }
@@ -159,8 +160,8 @@ func (s *bmcSession) disks(doc systemInventory) ([]agent.Disk, error) {
 	if err = s.bmc.LeaveOut(err); err != nil || len(out) > 0 {
 		return out, err
 	}
-	var drives conversation.Links
-	err = forEachMember(s, doc.Storage, func(c struct{ Drives conversation.Links }) { drives = append(drives, c.Drives...) })
+	var drives link.Links
+	err = forEachMember(s, doc.Storage, func(c struct{ Drives link.Links }) { drives = append(drives, c.Drives...) })
 	if err == nil {
 		_, err = conversation.EachOf(s.bmc, drives[:min(len(drives), maxParts)], func(_, _ string, d *diskResource) { add(*d) })
 	}

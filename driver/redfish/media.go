@@ -11,6 +11,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/memory"
 	"salvor/metal"
 	"salvor/problem"
@@ -193,7 +194,7 @@ func (s *bmcSession) drives() ([]*virtualMedia, error) {
 	if first != nil && s.bmc.LeaveOut(first) != nil {
 		return nil, first
 	}
-	if sys.VirtualMedia.Path != "" && !slices.ContainsFunc(lists, func(l conversation.Link) bool { return conversation.Same(l.Path, sys.VirtualMedia.Path) }) {
+	if sys.VirtualMedia.Path != "" && !slices.ContainsFunc(lists, func(l link.Link) bool { return link.Same(l.Path, sys.VirtualMedia.Path) }) {
 		lists = append(lists, sys.VirtualMedia)
 	}
 	var out []*virtualMedia
@@ -225,7 +226,7 @@ func (s *bmcSession) slot(path string) (*virtualMedia, error) {
 }
 
 // managers are those that the system names, or else the only one of the service.
-func (s *bmcSession) managers(sys *computerSystem) (conversation.Links, error) {
+func (s *bmcSession) managers(sys *computerSystem) (link.Links, error) {
 	if len(sys.Links.ManagedBy) > 0 {
 		return sys.Links.ManagedBy, nil
 	}
@@ -233,19 +234,20 @@ func (s *bmcSession) managers(sys *computerSystem) (conversation.Links, error) {
 	if _, err := s.bmc.Get(conversation.RootPath, &top); err != nil || top.Managers.Path == "" {
 		return nil, err
 	}
+	before := s.bmc.Unread()
 	all, err := s.bmc.Members(top.Managers.Path, maxSlots)
-	if err != nil || len(all) != 1 { // several managers, none of them named as this system's: not ours to guess
+	if err != nil || len(all) != 1 || s.bmc.Unread() > before { // several managers, none of them named as this system's: not ours to guess
 		return nil, err
 	}
 	return all, nil
 }
 
-func (s *bmcSession) managerMedia(sys *computerSystem) (out []conversation.Link, err error) {
+func (s *bmcSession) managerMedia(sys *computerSystem) (out []link.Link, err error) {
 	managers, err := s.managers(sys)
 	if err != nil {
 		return nil, err
 	}
-	_, err = conversation.EachOf(s.bmc, managers[:min(len(managers), maxSlots)], func(_, _ string, doc *struct{ VirtualMedia conversation.Link }) {
+	_, err = conversation.EachOf(s.bmc, managers[:min(len(managers), maxSlots)], func(_, _ string, doc *struct{ VirtualMedia link.Link }) {
 		if doc.VirtualMedia.Path != "" {
 			out = append(out, doc.VirtualMedia)
 		}

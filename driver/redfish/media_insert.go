@@ -7,6 +7,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
@@ -76,7 +77,7 @@ func (s *bmcSession) fillOne(ctx context.Context, slots []*virtualMedia, image s
 		if first == nil {
 			first = err
 		}
-		driver.Note(ctx, "the virtual drive %s takes no medium: %v", s.bmc.Quote(conversation.ID(slot.path)), err)
+		driver.Note(ctx, "the virtual drive %s takes no medium: %v", s.bmc.Quote(link.ID(slot.path)), err)
 	}
 	return first
 }
@@ -99,7 +100,7 @@ func (s *bmcSession) place(m *virtualMedia) int {
 
 // hasID tells whether the drive's id has one of some beginnings.
 func (m *virtualMedia) hasID(beginnings []string) bool {
-	return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(conversation.ID(m.path), b) })
+	return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(link.ID(m.path), b) })
 }
 
 // insertInto inserts an image into a drive, whose medium it ejects.
@@ -186,7 +187,7 @@ func (s *bmcSession) order(slot *virtualMedia, action string, body map[string]an
 		order, err = s.bmc.Post(action, body)
 	}
 	if err != nil {
-		err = problem.New(problem.KindOf(err), "virtual drive %s: %w", s.bmc.Quote(conversation.ID(slot.path)), err)
+		err = problem.New(problem.KindOf(err), "virtual drive %s: %w", s.bmc.Quote(link.ID(slot.path)), err)
 	}
 	return order, err
 }

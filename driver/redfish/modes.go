@@ -7,6 +7,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -125,7 +126,7 @@ func (d *Driver) SetBootMode(ctx context.Context, n *metal.Node, mode string) er
 type secureBoot struct {
 	Enable   *bool `json:"SecureBootEnable"`
 	Settings struct {
-		SettingsObject conversation.Link
+		SettingsObject link.Link
 	} `json:"@Redfish.Settings"`
 	etag string
 }

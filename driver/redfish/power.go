@@ -185,7 +185,7 @@ func (d *Driver) SoftOff(ctx context.Context, n *metal.Node) error {
 			return err
 		}
 		order, err := s.reset(sys, []string{resetSoftOff})
-		if err != nil {
+		if err != nil || order.Unsure != nil { // who waits for the machine to be off sees what became of the order
 			return err
 		}
 		return s.bmc.Follow(ctx, order)

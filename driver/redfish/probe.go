@@ -9,6 +9,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -180,7 +181,7 @@ func (p *bmcProber) media() {
 		if drive.inserted() {
 			state = "filled"
 		}
-		lines = append(lines, fmt.Sprintf("%s (%s, %s, %s)", driver.Sanitize(conversation.ID(drive.path)), joinTexts(drive.MediaTypes), by, state))
+		lines = append(lines, fmt.Sprintf("%s (%s, %s, %s)", driver.Sanitize(link.ID(drive.path)), joinTexts(drive.MediaTypes), by, state))
 	}
 	p.found("virtual media", strings.Join(lines, "; "), err)
 	p.found("rescue by virtual media", "", (&Media{}).CheckBMC(p.node, p.bmc))

@@ -16,7 +16,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/drivertest"
-	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
@@ -162,7 +162,7 @@ func TestRAIDTakesNoDiskInUse(t *testing.T) {
 		return &physicalDrive{ID: id, MediaType: media, Protocol: "SAS", path: "/d/" + id}
 	}
 	used := &raidVolume{}
-	used.Links.Drives = conversation.Links{{Path: "/d/1"}}
+	used.Links.Drives = link.Links{{Path: "/d/1"}}
 	c := &storageController{disks: []*physicalDrive{disk("1", "HDD"), disk("2", "SSD"), disk("3", "HDD"), disk("4", "HDD")}, volumes: []*raidVolume{used}}
 	for _, w := range []struct {
 		name  string

@@ -11,6 +11,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
@@ -53,16 +54,16 @@ type raidVolume struct {
 	RAIDType      string
 	VolumeType    string
 	CapacityBytes *float64
-	Links         struct{ Drives conversation.Links }
-	Drives        conversation.Links // old BMCs have them outside of Links
+	Links         struct{ Drives link.Links }
+	Drives        link.Links // old BMCs have them outside of Links
 	path          string
 }
 
 // storageController is a Storage resource with what belongs to it.
 type storageController struct {
 	ID      string `json:"Id"`
-	Drives  conversation.Links
-	Volumes conversation.Link
+	Drives  link.Links
+	Volumes link.Link
 
 	disks   []*physicalDrive
 	volumes []*raidVolume
@@ -81,7 +82,7 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 	var without []string
 	_, err = conversation.Each(s.bmc, sys.Storage, maxParts, func(path, _ string, c *storageController) {
 		if c.Volumes.Path == "" {
-			without = append(without, conversation.ID(path))
+			without = append(without, link.ID(path))
 			return
 		}
 		out = append(out, c)
@@ -295,14 +296,14 @@ func (s *bmcSession) make(w logicalDisk, all []*storageController) (order conver
 	}
 	var names []string
 	for _, c := range all {
-		names = append(names, fmt.Sprintf("%s shows %d disks", conversation.ID(path.Dir(conversation.Join(conversation.RootPath, c.Volumes.Path))), len(c.disks)))
+		names = append(names, fmt.Sprintf("%s shows %d disks", link.ID(path.Dir(link.Join(conversation.RootPath, c.Volumes.Path))), len(c.disks)))
 	}
 	return order, s.bmc.Lacking(problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB: %s", w.level, int64(w.bytes/gib), s.bmc.Quote(strings.Join(names, ", "))))
 }
 
 // members are the body of the request for a volume. Newer schemas have no VolumeType, older ones no RAIDType, and some controllers name
 // volumes themselves.
-func (w logicalDisk) members(level raidLevel, disks []conversation.Link) []refusal.Member {
+func (w logicalDisk) members(level raidLevel, disks []link.Link) []refusal.Member {
 	members := []refusal.Member{
 		{Name: "RAIDType", Values: []any{level.raidType}},
 		{Name: "VolumeType", Values: []any{level.volumeType}},
@@ -316,23 +317,23 @@ func (w logicalDisk) members(level raidLevel, disks []conversation.Link) []refus
 }
 
 // choose picks disks of a controller; nil if it has too few that fit.
-func (w logicalDisk) choose(c *storageController, count int) []conversation.Link {
-	var out []conversation.Link
+func (w logicalDisk) choose(c *storageController, count int) []link.Link {
+	var out []link.Link
 	for _, d := range c.disks {
 		if len(w.disks) > 0 {
 			if slices.Contains(w.disks, d.ID) {
-				out = append(out, conversation.Link{Path: d.path})
+				out = append(out, link.Link{Path: d.path})
 			}
 			continue
 		}
 		busy := slices.ContainsFunc(c.volumes, func(v *raidVolume) bool {
-			return slices.ContainsFunc(slices.Concat(v.Links.Drives, v.Drives), func(l conversation.Link) bool { return conversation.Same(l.Path, d.path) })
+			return slices.ContainsFunc(slices.Concat(v.Links.Drives, v.Drives), func(l link.Link) bool { return link.Same(l.Path, d.path) })
 		})
 		if (busy && !w.share) || (w.media != "" && !strings.EqualFold(d.MediaType, w.media)) || (w.protocol != "" && !strings.EqualFold(d.Protocol, w.protocol)) {
 			continue
 		}
 		if len(out) < count {
-			out = append(out, conversation.Link{Path: d.path})
+			out = append(out, link.Link{Path: d.path})
 		}
 	}
 	if len(w.disks) > 0 && len(out) < len(w.disks) || len(out) < count && len(w.disks) == 0 {

@@ -14,6 +14,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
@@ -85,7 +86,7 @@ func (s *bmcSession) record(path string, names ownerHider) (out metal.RecordedRe
 
 // isPath tells whether a text is a path on the BMC as it stands.
 func isPath(text string) bool {
-	return strings.HasPrefix(text, "/") && conversation.Join(conversation.RootPath, text) == text
+	return strings.HasPrefix(text, "/") && link.Join(conversation.RootPath, text) == text
 }
 
 // allPages puts the members of a list's further pages into its first one.

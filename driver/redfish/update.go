@@ -11,6 +11,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
@@ -192,7 +193,7 @@ func (s *bmcSession) beginUpdate(ctx context.Context, n *metal.Node, r *updateRe
 		if r.Orders++; r.Orders >= maxUpdateOrders {
 			return problem.Conflictf("the BMC gave no answer to %d orders to take the firmware image, and does not show that it works on one; look at its own pages: %w", maxUpdateOrders, order.Unsure)
 		}
-	case !refusal.IsOfGateway(err): // the BMC has surely not taken the order
+	default: // the BMC has surely not taken the order
 		s.intents.restore(n.ID, r.IntendedAt)
 	}
 	return err
@@ -267,7 +268,7 @@ type updateService struct {
 
 // updateService reads the service that takes images by URL.
 func (s *bmcSession) updateService() (*updateService, error) {
-	var top struct{ UpdateService conversation.Link }
+	var top struct{ UpdateService link.Link }
 	if _, err := s.bmc.Get(conversation.RootPath, &top); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,11 @@ const maxTasks = 2000
 
 // taskIDs are the ids of the tasks that the BMC has; none if it has no such list.
 func (s *bmcSession) taskIDs() (ids []string, err error) {
+	before := s.bmc.Unread()
 	all, err := s.bmc.Members(conversation.TasksPath, maxTasks)
+	if err == nil && s.bmc.Unread() > before {
+		err = problem.Unavailablef("the list of tasks cannot be read whole")
+	}
 	if errors.Is(err, conversation.ErrMissing) || problem.Is(err, problem.Unsupported) {
 		return nil, nil
 	}

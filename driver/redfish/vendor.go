@@ -8,6 +8,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -70,14 +71,14 @@ func (v Vendor) eject(ctx context.Context, n *metal.Node, args metal.Object) err
 
 // subscriptions is the path of the collection of subscriptions.
 func (s *bmcSession) subscriptions() (string, error) {
-	var top struct{ EventService conversation.Link }
+	var top struct{ EventService link.Link }
 	if _, err := s.bmc.Get(conversation.RootPath, &top); err != nil {
 		return "", err
 	}
 	if top.EventService.Path == "" {
 		return "", problem.Unsupportedf("the BMC has no event service: %s links to none", conversation.RootPath)
 	}
-	var service struct{ Subscriptions conversation.Link }
+	var service struct{ Subscriptions link.Link }
 	if _, err := s.bmc.Get(top.EventService.Path, &service); err != nil {
 		return "", err
 	}
@@ -161,12 +162,12 @@ func (s *bmcSession) subscribe(at string, args metal.Object) (any, error) {
 			return nil, err
 		}
 		if doc == nil { // the BMC made the subscription, and does not show it
-			doc = map[string]any{"Id": conversation.ID(order.Created), "Destination": body["Destination"]}
+			doc = map[string]any{"Id": link.ID(order.Created), "Destination": body["Destination"]}
 		}
 		return subscriptionView(doc), nil
 	}
 	var found map[string]any
-	_, err = conversation.Each(s.bmc, conversation.Link{Path: at}, maxParts, func(_, _ string, one *map[string]any) {
+	_, err = conversation.Each(s.bmc, link.Link{Path: at}, maxParts, func(_, _ string, one *map[string]any) {
 		if (*one)["Destination"] == body["Destination"] {
 			found = *one // the last is the newest
 		}
@@ -187,7 +188,7 @@ func (s *bmcSession) one(at string, args metal.Object) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(all, func(l conversation.Link) bool {
+	i := slices.IndexFunc(all, func(l link.Link) bool {
 		return strings.HasSuffix(strings.TrimRight(l.Path, "/"), "/"+url.PathEscape(id))
 	})
 	if i < 0 {

@@ -43,7 +43,7 @@ func TestPublishedCheck(t *testing.T) {
 	raw := must.Get(encodePublishedConfig(d, node.Config{RescueKernel: "/srv/elsewhere/k", RescueRamdisk: "/srv/elsewhere/r"}))(t)
 	var p publishedConfig
 	must.OK(t, json.Unmarshal(raw, &p))
-	n := &metal.Node{ID: "n", Driver: "redfish", Interfaces: map[string]string{"network": "noop"}, DriverInfo: metal.Object{}}
+	n := &metal.Node{ID: "n", Driver: "redfish", Interfaces: map[string]string{"network": "noop"}, DriverInfo: metal.Object{"redfish_address": "https://192.0.2.1"}}
 	check := func() string {
 		return metal.ReasonTexts(p.checker(nil).Preflight(t.Context(), n, []*metal.Port{{Address: "52:54:00:00:00:01"}}, metal.Operation{Kind: "rescue"}).Reasons)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/driver"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/problem"
 )
@@ -18,14 +19,14 @@ const MaxPages = 20
 // page is a page of a collection.
 type page struct {
 	Members any
-	Count   *int `json:"Members@odata.count"`
-	Next    Link `json:"Members@odata.nextLink"`
-	OldNext Link `json:"@odata.nextLink"`
+	Count   *int      `json:"Members@odata.count"`
+	Next    link.Link `json:"Members@odata.nextLink"`
+	OldNext link.Link `json:"@odata.nextLink"`
 }
 
 // links are the members of a page. A page that has no list of members is no page of a collection.
-func (c *Conversation) links(ref string, one page) (Links, error) {
-	out, left := linksIn(one.Members)
+func (c *Conversation) links(ref string, one page) (link.Links, error) {
+	out, left := link.ListIn(one.Members)
 	if left < 0 || one.Members == nil && (one.Count == nil || *one.Count > 0) {
 		return nil, problem.Tries(strangeTries, problem.Unavailablef("%w: the list %s has no members that can be read", errPage, driver.Sanitize(ref)))
 	}
@@ -37,7 +38,7 @@ func (c *Conversation) links(ref string, one page) (Links, error) {
 
 // Members reads the links of a collection, at most most of them, page by page, and each once. A list that is empty, and had members a short
 // time ago, is read again after a pause.
-func (c *Conversation) Members(ref string, most int) ([]Link, error) {
+func (c *Conversation) Members(ref string, most int) ([]link.Link, error) {
 	out, err := c.membersOnce(ref, most)
 	for _, pause := range laterPauses {
 		if err != nil || len(out) > 0 || !c.Had(ref) && !c.settings.Memory.HadOrder(c.settings.Key) || driver.Pause(c.ctx, pause) != nil {
@@ -48,37 +49,46 @@ func (c *Conversation) Members(ref string, most int) ([]Link, error) {
 	return out, err
 }
 
-func (c *Conversation) membersOnce(ref string, most int) ([]Link, error) {
-	var out []Link
-	seen := map[string]bool{sameResource(ref): true}
+func (c *Conversation) membersOnce(ref string, most int) ([]link.Link, error) {
+	var out []link.Link
+	count := -1 // what the BMC says; -1: nothing
+	seen := map[string]bool{link.Trim(ref): true}
 	for range MaxPages {
 		var one page
 		_, err := c.Get(ref, &one)
-		var members Links
+		var members link.Links
 		if err == nil {
 			members, err = c.links(ref, one)
 		}
 		if err != nil && len(out) == 0 {
 			return nil, err
 		}
-		if err != nil {
+		if err != nil && count != len(out) { // else the link to a further page is the only thing that is wrong
 			c.leaveOut(err)
+		}
+		if err != nil {
 			break
 		}
-		for _, link := range members {
-			path := Join(ref, link.Path)
-			if path == "" || sameResource(path) == sameResource(ref) {
-				c.leaveOut(problem.Unavailablef("the list %s links to %s, which is no member", driver.Sanitize(ref), c.Quote(link.Path)))
-			} else if !seen[sameResource(path)] {
-				seen[sameResource(path)] = true
-				out = append(out, Link{path})
+		if one.Count != nil {
+			count = *one.Count
+		}
+		for _, member := range members {
+			path := link.Join(ref, member.Path)
+			if path == "" || link.Trim(path) == link.Trim(ref) {
+				if path != "" {
+					c.circles++
+				}
+				c.leaveOut(problem.Unavailablef("the list %s links to %s, which is no member", driver.Sanitize(ref), c.Quote(member.Path)))
+			} else if !seen[link.Trim(path)] {
+				seen[link.Trim(path)] = true
+				out = append(out, link.Link{Path: path})
 			}
 		}
-		next := Join(ref, cmp.Or(one.Next.Path, one.OldNext.Path))
-		if next == "" || len(out) >= most || len(members) == 0 || seen[sameResource(next)] {
+		next := link.Join(ref, cmp.Or(one.Next.Path, one.OldNext.Path))
+		if next == "" || len(out) >= most || len(members) == 0 || seen[link.Trim(next)] {
 			break
 		}
-		seen[sameResource(next)] = true
+		seen[link.Trim(next)] = true
 		ref = next
 	}
 	return out[:min(len(out), most)], nil
@@ -87,7 +97,7 @@ func (c *Conversation) membersOnce(ref string, most int) ([]Link, error) {
 // Each reads the members of a collection, each by itself, and calls fn with path, ETag and content of those that can be read. A member that
 // cannot be read is left out and noted, and left has its error. The error is that of the collection, or of its first member where no member
 // can be read. Without a link there are no members.
-func Each[T any](c *Conversation, list Link, most int, fn func(path, etag string, doc *T)) (left []error, err error) {
+func Each[T any](c *Conversation, list link.Link, most int, fn func(path, etag string, doc *T)) (left []error, err error) {
 	if list.Path == "" {
 		return nil, nil
 	}
@@ -102,7 +112,7 @@ func Each[T any](c *Conversation, list Link, most int, fn func(path, etag string
 }
 
 // EachOf is Each for links.
-func EachOf[T any](c *Conversation, members []Link, fn func(path, etag string, doc *T)) (left []error, err error) {
+func EachOf[T any](c *Conversation, members []link.Link, fn func(path, etag string, doc *T)) (left []error, err error) {
 	silent := 0
 	for _, member := range members {
 		doc := new(T)
@@ -113,7 +123,7 @@ func EachOf[T any](c *Conversation, members []Link, fn func(path, etag string, d
 		switch {
 		case err == nil:
 			fn(member.Path, etag, doc)
-		case isOfAll(err) && silent != 1, c.ctx.Err() != nil: // the second silence is that of the BMC
+		case isOfAll(err) && !(c.isSilentNow(err) && silent == 1), c.ctx.Err() != nil: // the second silence is that of the BMC
 			return left, err
 		default:
 			left = append(left, problem.New(problem.KindOf(err), "%s: %w", driver.Sanitize(member.Path), err))
@@ -172,6 +182,9 @@ func isOfAll(err error) bool {
 	var r *refusal.Refusal
 	return errors.Is(err, driver.ErrLogin) || errors.Is(err, context.Canceled) || problem.Is(err, problem.Unavailable) && !errors.As(err, &r) && !errors.Is(err, errPage)
 }
+
+// Unread is how many parts could not be read so far.
+func (c *Conversation) Unread() int { return len(c.left) - c.circles }
 
 // Had tells whether the BMC had a resource below a path a short time ago.
 func (c *Conversation) Had(path string) bool { return c.settings.Memory.Had(c.settings.Key, path) }

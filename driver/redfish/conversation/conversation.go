@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/memory"
 	"salvor/driver/redfish/refusal"
 	"salvor/problem"
@@ -73,6 +74,7 @@ type Conversation struct {
 	asked    bool           // a request has succeeded in the present session
 	sent     bool           // the last request had a connection, so that the BMC may have got it
 	left     []error        // of what could not be read
+	circles  int            // how many of those are lists that name themselves
 	received int            // bytes of answers
 	hidden   []secret.Value // further texts to mask in what the BMC says
 }
@@ -102,7 +104,7 @@ func Open(ctx context.Context, settings Settings) (*Conversation, error) {
 		return c, err
 	}
 	// A BMC that is full of sessions may still take name and password with each request.
-	if _, err := c.Get(RootPath, new(struct{})); err != nil {
+	if _, err := c.Get("/redfish/v1/Systems", new(struct{})); err != nil { // the root is shown without a login
 		c.release()
 		return nil, first
 	}
@@ -152,7 +154,7 @@ func (c *Conversation) openSession() error {
 	path := sessionsPath
 	a, err := c.login(path)
 	if errors.Is(err, ErrMissing) || problem.Is(err, problem.Unsupported) { // not every BMC has the sessions there
-		var top struct{ Links struct{ Sessions Link } }
+		var top struct{ Links struct{ Sessions link.Link } }
 		if _, err := c.Get(RootPath, &top); err != nil {
 			return err
 		}
@@ -226,9 +228,14 @@ func (c *Conversation) renew() (bool, error) {
 	}
 	renewals := c.renewals + 1
 	c.deleteSession()
+	former := c.token
 	c.token = secret.Value{}
 	err := c.openSession()
 	c.renewals = renewals
+	if err != nil && !errors.Is(err, driver.ErrLogin) {
+		c.token = former // the next refusal opens a session again; and this refusal is not that of the request in hand
+		err = problem.New(problem.KindOf(err), "the BMC has forgotten the session, and opens no other: %s", err)
+	}
 	return true, err
 }
 

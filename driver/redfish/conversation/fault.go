@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"salvor/driver"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/problem"
 )
@@ -25,7 +26,7 @@ func (c *Conversation) fault(method, ref string, err error) error {
 		return driver.Trouble(err, c.Secrets()...)
 	}
 	text := c.Quote(r.Text)
-	path := Join(RootPath, ref)
+	path := link.Join(RootPath, ref)
 	switch {
 	case r.LacksLicence():
 		return problem.Unsupportedf("%w: %w; buy or renew it, or choose interfaces that do without: %s", r, driver.ErrLicence, text)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/problem"
 	"salvor/wire/loose"
@@ -27,26 +28,31 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	path   string // of the request, after redirects
+	path   string           // of the request, after redirects
+	doubt  *refusal.Refusal // in an answer that says both that the request succeeded and that it did not; nil: none
 }
 
 // created is the path of what a request has made: by the Location header, or else by the body; empty: the BMC does not say.
 func (a *answer) created() string {
-	if at := Join(a.path, a.header.Get("Location")); at != "" {
+	if at := link.Join(a.path, a.header.Get("Location")); at != "" {
 		return at
 	}
-	var doc Link
+	var doc link.Link
 	if json.Unmarshal(a.body, &doc) != nil || doc.Path == "" {
 		return ""
 	}
-	return Join(a.path, doc.Path)
+	return link.Join(a.path, doc.Path)
 }
 
 // ask sends a request with what the login gave, and follows the BMC where it only writes a path otherwise. An answer that is no success is a
 // *refusal.Refusal. Each order has a connection of its own, because a BMC that cuts a connection when it is used again would leave open whether the
 // order was taken.
 func (c *Conversation) ask(method, ref string, body any, headers map[string]string) (*answer, error) {
-	to, err := resolve(RootPath, ref)
+	c.sent = false
+	to, err := link.Resolve(RootPath, ref)
+	if err != nil {
+		err = problem.Unavailablef("it links to %s, which is no path on it", c.Quote(ref))
+	}
 	if err == nil && method != http.MethodGet && !strings.Contains(ref, "/") {
 		err = problem.Unavailablef("the target %s of an action is no path on the BMC", c.Quote(ref))
 	}
@@ -74,11 +80,12 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 		c.sent = false // the answer says what became of the order
 		switch {
 		case resp.StatusCode/100 == 2:
-			if refusal := refusal.Within(text, method == http.MethodGet); refusal != nil {
-				return nil, refusal
+			within, isSure := refusal.Within(text, method == http.MethodGet)
+			if isSure {
+				return nil, within
 			}
 			c.asked = true
-			return &answer{resp.StatusCode, resp.Header, text, to.Path}, nil
+			return &answer{resp.StatusCode, resp.Header, text, to.Path, within}, nil
 		case resp.StatusCode >= 300 && resp.StatusCode < 400 && resp.Header.Get("Location") != "":
 			if to, err = c.redirected(method, to, resp); err != nil {
 				return nil, err
@@ -88,7 +95,8 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 			}
 			continue
 		case resp.StatusCode == http.StatusUnauthorized:
-			if renewed, err := c.renew(); err != nil {
+			renewed, err := c.renew()
+			if c.sent = false; err != nil {
 				return nil, err
 			} else if renewed {
 				continue
@@ -149,7 +157,7 @@ func (c *Conversation) send(method string, to *url.URL, content []byte, headers 
 // statuses 307 and 308 to another resource of the service. Any other redirect is an error, which names it.
 func (c *Conversation) redirected(method string, from *url.URL, resp *http.Response) (*url.URL, error) {
 	ref := resp.Header.Get("Location")
-	to, err := resolve(from.Path, ref)
+	to, err := link.Resolve(from.Path, ref)
 	if err != nil {
 		return nil, strayRedirect("the BMC redirects %s %s to %s, which is no path on it", method, driver.Sanitize(from.Path), c.Quote(ref))
 	}
@@ -157,7 +165,7 @@ func (c *Conversation) redirected(method string, from *url.URL, resp *http.Respo
 	switch {
 	case to.Path == from.Path && to.RawQuery == from.RawQuery:
 		return nil, strayRedirect("the BMC answers %s %s only at %s; set its address to that", method, driver.Sanitize(from.Path), c.Quote(ref))
-	case sameResource(to.Path) == sameResource(from.Path):
+	case link.Trim(to.Path) == link.Trim(from.Path):
 		return to, nil
 	case strings.HasPrefix(to.Path, "/redfish/") && (method == http.MethodGet || keepsMethod):
 		return to, nil
@@ -317,11 +325,16 @@ func (c *Conversation) write(method, ref string, body any, headers map[string]st
 	a, err := c.ask(method, ref, body, headers)
 	c.settings.Memory.Ordered(c.settings.Key)
 	if err == nil {
-		return newOrder(a), nil
+		o := newOrder(a)
+		if a.doubt != nil {
+			o.Unsure = problem.Unavailablef("its answer has words that may refuse the order: %s", c.Quote(a.doubt.Text))
+		}
+		return o, nil
 	}
 	fault := c.fault(method, ref, err)
 	var r *refusal.Refusal
-	if c.sent && !errors.As(err, &r) && problem.Is(fault, problem.Unavailable) {
+	isCut := c.sent && !errors.As(err, &r) && problem.Is(fault, problem.Unavailable)
+	if isCut || refusal.IsOfGateway(fault) { // which may have passed the order on
 		return Order{Unsure: fault}, nil
 	}
 	return Order{}, fault

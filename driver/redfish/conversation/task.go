@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/driver"
+	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/problem"
 	"salvor/wire/loose"
@@ -40,14 +41,14 @@ func (t Task) HasEnded() bool { return t.State == "Completed" || t.HasFailed() }
 func newOrder(a *answer) Order {
 	o := Order{Created: a.created(), body: a.body}
 	var doc struct {
-		Type string `json:"@odata.type"`
-		Path Link   `json:"@odata.id"`
+		Type string    `json:"@odata.type"`
+		Path link.Link `json:"@odata.id"`
 	}
 	_, _ = loose.Decode(a.body, &doc)
 	isTask := strings.Contains(doc.Type, "Task.")
 	switch {
 	case isTask && doc.Path.Path != "":
-		o.Task = Join(a.path, doc.Path.Path)
+		o.Task = link.Join(a.path, doc.Path.Path)
 	case isTask || a.status == http.StatusAccepted || strings.Contains(o.Created, "/Task"):
 		o.Task = o.Created
 	}
@@ -65,6 +66,7 @@ func (c *Conversation) Task(path string) (Task, error) {
 	var r *refusal.Refusal
 	if errors.As(err, &r) && !r.IsTemporary() {
 		switch {
+		case r.Status == http.StatusNotFound && c.settings.Memory.MissesNow(c.settings.Key, path): // as a BMC does that starts
 		case r.Status == http.StatusNotFound, r.Status == http.StatusGone:
 			driver.Note(c.ctx, "the BMC's task %s is gone; it counts as ended", driver.Sanitize(path))
 			return ended, nil
@@ -78,7 +80,10 @@ func (c *Conversation) Task(path string) (Task, error) {
 	var task Task
 	switch _, err := loose.Decode(a.body, &task); {
 	case err == nil && task.State != "":
+		c.settings.Memory.Saw(c.settings.Key, path)
 		return task, nil
+	case strings.HasPrefix(notRedfish(a.body), "a page"):
+		return Task{}, c.strangePage(a, notRedfish(a.body))
 	case a.status == http.StatusAccepted:
 		return Task{State: "Running"}, nil
 	}
@@ -105,7 +110,10 @@ func (c *Conversation) Failure(t Task) error {
 // wait with its words.
 func (c *Conversation) Prove(ctx context.Context, o Order, look func(context.Context) (bool, error)) (bool, error) {
 	var failure error
+	whole := c.ctx
+	defer func() { c.ctx = whole }()
 	done, err := driver.PollUntil(ctx, func(ctx context.Context) (bool, error) {
+		c.ctx = ctx // a look takes no longer than the proof
 		done, err := look(ctx)
 		if done || o.Task == "" {
 			return done, err
@@ -125,22 +133,27 @@ func (c *Conversation) Prove(ctx context.Context, o Order, look func(context.Con
 // Taken says in an error what became of an order: the BMC took it, or nobody can tell.
 func (c *Conversation) Taken(o Order) string {
 	if o.Unsure != nil {
-		return "the BMC gave no answer to the order (" + o.Unsure.Error() + ")"
+		return "it is not known whether the BMC took the order (" + o.Unsure.Error() + ")"
 	}
 	return "the BMC took the order"
 }
 
-// Follow waits for the end of the task of an order that no look can prove. A task that works longer than one proof may take is left to itself.
+// Follow waits for the end of the task of an order that no look can prove, and gives the task's failure. A task that works longer than one
+// proof may take, or that cannot be read, is left to itself: the BMC has the order.
 func (c *Conversation) Follow(ctx context.Context, o Order) error {
 	if o.Unsure != nil || o.Task == "" {
 		return o.Unsure
 	}
-	_, err := c.Prove(ctx, Order{}, func(context.Context) (bool, error) {
+	var failure error
+	_, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
 		task, err := c.Task(o.Task)
-		if err != nil || !task.HasEnded() {
-			return false, err
+		if err == nil && task.HasEnded() {
+			failure = c.Failure(task)
 		}
-		return true, c.Failure(task)
+		return err == nil && task.HasEnded(), err
 	})
-	return err
+	if err != nil {
+		driver.Note(c.ctx, "the BMC took the order, and its task cannot be read: %v", err)
+	}
+	return failure
 }

@@ -18,8 +18,8 @@ func NewKey(of ...any) Key { return sha256.Sum256(fmt.Appendf(nil, "%#v", of)) }
 
 // Bounds of a Memory. A BMC that is forgotten costs one note more, or one wait less.
 const (
-	maxBMCs      = 1024
-	maxResources = 256
+	maxBMCs      = 4096
+	maxResources = 64
 	maxNotes     = 64
 	// rememberedFor is how long a resource that was read counts as one that the BMC has.
 	rememberedFor = 10 * time.Minute
@@ -66,7 +66,7 @@ func (m *Memory) of(key Key) *bmcMemory {
 		if m.bmcs == nil {
 			m.bmcs = map[Key]*bmcMemory{}
 		}
-		for one := range m.bmcs { // any will do
+		for one := range m.bmcs { // which BMC is forgotten does not matter
 			if len(m.bmcs) < maxBMCs {
 				break
 			}
@@ -165,12 +165,10 @@ func (m *Memory) FirstNote(key Key, format string, args ...any) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.of(key)
-	if known.notes[text] {
+	if known.notes[text] || len(known.notes) >= maxNotes {
 		return false
 	}
-	if len(known.notes) < maxNotes {
-		known.notes[text] = true
-	}
+	known.notes[text] = true
 	return true
 }
 

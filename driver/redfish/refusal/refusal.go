@@ -57,7 +57,13 @@ type errorBody struct {
 	Messages []Message `json:"@Message.ExtendedInfo"`
 }
 
-func (b errorBody) messages() []Message { return slices.Concat(b.Error.Messages, b.Messages) }
+func (b errorBody) messages() []Message {
+	all := slices.Concat(b.Error.Messages, b.Messages)
+	return all[:min(len(all), maxMessages)]
+}
+
+// maxMessages bounds how many messages of an answer are looked at.
+const maxMessages = 32
 
 // New reads the body of an answer with an error.
 func New(status int, body []byte) *Refusal {
@@ -85,23 +91,28 @@ func PlainPage(body []byte) string {
 	return strings.Join(strings.Fields(string(tags.ReplaceAll(body, []byte(" ")))), " ")
 }
 
-// Within finds the refusal in an answer whose status says that the request succeeded; nil: there is none.
-func Within(body []byte, isRead bool) *Refusal {
+// Within finds the refusal in an answer whose status says that the request succeeded; nil: there is none. isSure tells whether the request was
+// surely refused: of a message that nobody knows, only a look at the machine tells.
+func Within(body []byte, isRead bool) (r *Refusal, isSure bool) {
 	if !bytes.Contains(body, []byte(`"error"`)) && !bytes.Contains(body, []byte(`ExtendedInfo"`)) {
-		return nil
+		return nil, false
 	}
 	var top map[string]any
-	if _, err := loose.Decode(body, &top); err != nil || top["@odata.id"] != nil && isRead {
-		return nil
+	if _, err := loose.Decode(body, &top); err != nil || isRead && (top["@odata.id"] != nil || top["error"] == nil) {
+		return nil, false
 	}
-	r := New(internalError, body)
-	isBad := func(m Message) bool {
-		return strings.EqualFold(m.Severity, "critical") || top["error"] != nil && m.Severity == "" && m.ID != "" && !goodNames.MatchString(m.name())
+	r = New(internalError, body)
+	isBad := false
+	for _, m := range r.Messages {
+		isUntold := top["error"] != nil && m.Severity == "" && m.ID != "" && !goodNames.MatchString(m.name())
+		isCritical := strings.EqualFold(m.Severity, "critical")
+		isBad = isBad || isCritical || isUntold
+		isSure = isSure || isCritical || isUntold && (isRead || m.kind() != Other || ownWords[m.name()] != "")
 	}
-	if top["error"] == nil && isRead || !slices.ContainsFunc(r.Messages, isBad) {
-		return nil
+	if !isBad {
+		return nil, false
 	}
-	return r
+	return r, isSure
 }
 
 // goodNames are names of messages by which BMCs say in an error that a request succeeded, as HPE's do, or what remains to be done.
@@ -115,7 +126,7 @@ func isPlaceholder(text string) bool {
 // Words are the messages as one text: the BMC's own words, or else salvor's for the message's id with its arguments.
 func (r *Refusal) Words() string {
 	var all []string
-	for _, m := range r.Messages {
+	for _, m := range r.Messages[:min(len(r.Messages), maxMessages)] {
 		if text := m.text(); text != "" && !slices.Contains(all, text) {
 			all = append(all, text)
 		}
