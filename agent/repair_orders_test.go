@@ -104,8 +104,8 @@ func TestOutcomesAreBounded(t *testing.T) {
 		t.Errorf("a command that nobody gave: %v", err)
 	}
 	known.Token = secret.New("another")
-	if _, err := orders.Command(t.Context(), node, known, newID()); problem.MostTries(err) != 3 {
-		t.Errorf("with another token: %v; want an error that is tried three times", err)
+	if _, err := orders.Command(t.Context(), node, known, newID()); !problem.Is(err, problem.Conflict) {
+		t.Errorf("with another token: %v", err)
 	}
 }
 

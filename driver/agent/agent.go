@@ -330,12 +330,6 @@ func (c *conversation) exchange(ctx context.Context, method, path string, query 
 // noSuchCommand is in what ironic-python-agent (400) and Metal3's fake of it (500) answer to a command that they do not know.
 const noSuchCommand = "Unknown command"
 
-// noSuchExtension is in what agents answer to a command whose part they do not have.
-const noSuchExtension = "Extension with id"
-
-// refusedTries is how often a command is sent that the agent has not taken and refuses in a way that may pass.
-const refusedTries = 3
-
 // refusal gives an answer that is no result its kind.
 func (c *conversation) refusal(method string, code int, body []byte) error {
 	var fault wire.Fault
@@ -350,14 +344,10 @@ func (c *conversation) refusal(method string, code int, body []byte) error {
 		return problem.Conflictf("%w: %d: %s", driver.ErrNoCommand, code, text)
 	case code == http.StatusConflict, code == http.StatusTooManyRequests:
 		return problem.Unavailablef("it is busy: %d: %s", code, text)
-	case code == http.StatusUnauthorized, code == http.StatusForbidden: // an agent that starts anew does so for a moment
-		return problem.Tries(refusedTries, problem.Unavailablef("it does not accept our token: %d: %s", code, text))
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return problem.Conflictf("it does not accept our token: %d: %s", code, text)
 	case code == http.StatusNotFound && method == http.MethodGet:
 		return problem.NotFoundf("it knows nothing of that: %d: %s", code, text)
-	case code == http.StatusNotFound && strings.Contains(text, noSuchExtension):
-		return problem.Conflictf("it refuses the command: %d: %s", code, text)
-	case code == http.StatusNotFound: // its server may not have all its paths yet
-		return problem.Tries(refusedTries, problem.Unavailablef("it refuses the command: %d: %s", code, text))
 	case code >= 400 && code < 500:
 		return problem.Conflictf("it refuses the command: %d: %s", code, text)
 	}

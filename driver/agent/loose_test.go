@@ -3,7 +3,6 @@ package agent
 import (
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"salvor/driver"
@@ -56,22 +55,6 @@ func TestLooseResults(t *testing.T) {
 			case err != nil || got.Status != c.status || (got.Error != nil) != (c.message != "") || got.Error != nil && got.Error.Message != c.message:
 				t.Errorf("%s, list %v: %+v, error %+v, %v; want status %s and message %q", c.text, list, got, got.Error, err, c.status, c.message)
 			}
-		}
-	}
-}
-
-// TestRefusalsThatPass: a refusal of the token, and a path that is missing, are tried again some times.
-func TestRefusalsThatPass(t *testing.T) {
-	t.Parallel()
-	for _, code := range []int{401, 403, 404} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
-		_, err := Orders{Locks: &driver.AddressLocks{}}.Give(t.Context(), node, agentAt(server.URL), "a", struct{}{})
-		server.Close()
-		if !problem.Is(err, problem.Unavailable) || problem.MostTries(err) != refusedTries {
-			t.Errorf("status %d: %v (%s, %d tries); want %d tries", code, err, problem.KindOf(err), problem.MostTries(err), refusedTries)
-		}
-		if err != nil && strings.Contains(err.Error(), token) {
-			t.Errorf("status %d: the error tells the token: %v", code, err)
 		}
 	}
 }

@@ -43,12 +43,12 @@ var (
 	refused  = fault{name: "refused", kind: drivertest.Down, says: "connection refused"}
 	silent   = fault{name: "silent", kind: drivertest.Silent, says: "no answer in time"}
 	busy     = fault{name: "busy", kind: drivertest.Busy, says: "503"}
-	rubbish  = fault{name: "rubbish", kind: drivertest.Rubbish, says: "makes no sense"}
+	rubbish  = fault{name: "rubbish", kind: drivertest.Rubbish, says: "is no Redfish"}
 	hangsUp  = fault{name: "hangs up", kind: drivertest.HangsUp, says: "cut the connection"}
-	strange  = fault{name: "elsewhere", kind: drivertest.Elsewhere, says: "another host"}
+	strange  = fault{name: "elsewhere", kind: drivertest.Elsewhere, says: "elsewhere.invalid"}
 	liar     = fault{name: "liar", kind: drivertest.Liar, says: "took the "}
 	denied   = fault{name: "denied", serve: refuses(http.StatusUnauthorized, "who are you"), only: everything, says: "redfish_password"}
-	vanished = fault{name: "vanished", serve: refuses(http.StatusNotFound, "gone"), only: ofSystem, says: "redfish_system_id"}
+	vanished = fault{name: "vanished", serve: refuses(http.StatusNotFound, "gone"), only: ofSystem, says: "/redfish/v1/Systems/1"}
 	noMedia  = fault{name: "media refused", serve: refuses(http.StatusBadRequest, "no such drive"), only: toMedia, says: "400: the BMC refuses"}
 	badMedia = fault{name: "media broken", serve: refuses(http.StatusInternalServerError, "drive broken"), only: toMedia, says: "500"}
 	readOnly = fault{name: "read only", serve: refuses(http.StatusForbidden, "read only user"), only: orders, says: "403"}

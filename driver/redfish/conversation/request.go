@@ -91,7 +91,7 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 				return nil, err
 			}
 			if hops++; hops > maxHops {
-				return nil, strayRedirect("the BMC redirects in a circle at %s", driver.Sanitize(to.Path))
+				return nil, c.strayRedirect(to, "the BMC redirects in a circle at %s", driver.Sanitize(to.Path))
 			}
 			continue
 		case resp.StatusCode == http.StatusUnauthorized:
@@ -159,23 +159,27 @@ func (c *Conversation) redirected(method string, from *url.URL, resp *http.Respo
 	ref := resp.Header.Get("Location")
 	to, err := link.Resolve(from.Path, ref)
 	if err != nil {
-		return nil, strayRedirect("the BMC redirects %s %s to %s, which is no path on it", method, driver.Sanitize(from.Path), c.Quote(ref))
+		return nil, c.strayRedirect(from, "the BMC redirects %s %s to %s, which is no path on it", method, driver.Sanitize(from.Path), c.Quote(ref))
 	}
 	keepsMethod := resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect
 	switch {
 	case to.Path == from.Path && to.RawQuery == from.RawQuery:
-		return nil, strayRedirect("the BMC answers %s %s only at %s; set its address to that", method, driver.Sanitize(from.Path), c.Quote(ref))
+		return nil, c.strayRedirect(from, "the BMC answers %s %s only at %s; set its address to that", method, driver.Sanitize(from.Path), c.Quote(ref))
 	case link.Trim(to.Path) == link.Trim(from.Path):
 		return to, nil
 	case strings.HasPrefix(to.Path, "/redfish/") && (method == http.MethodGet || keepsMethod):
 		return to, nil
 	}
-	return nil, strayRedirect("the BMC redirects %s %s to %s, which salvor does not follow", method, driver.Sanitize(from.Path), c.Quote(ref))
+	return nil, c.strayRedirect(from, "the BMC redirects %s %s to %s, which salvor does not follow", method, driver.Sanitize(from.Path), c.Quote(ref))
 }
 
 // strayRedirect is the error of a redirect that is not followed.
-func strayRedirect(format string, args ...any) error {
-	return problem.Tries(strangeTries, problem.Unavailablef(format, args...))
+func (c *Conversation) strayRedirect(from *url.URL, format string, args ...any) error {
+	err := problem.Unavailablef(format, args...)
+	if c.settings.Memory.MissesNow(c.settings.Key, from.Path) { // as a BMC does that starts
+		return err
+	}
+	return problem.Tries(strangeTries, err)
 }
 
 // laterPauses are the pauses before a resource is read again that the BMC could not show.
