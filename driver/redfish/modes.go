@@ -90,7 +90,7 @@ func (d *Driver) BootMode(ctx context.Context, n *metal.Node) (string, error) {
 			return err
 		}
 		if mode = sys.Boot.current().Mode; mode == "" {
-			return problem.Unsupportedf("the BMC does not tell the boot mode")
+			return problem.Unsupportedf("the BMC does not tell the boot mode of %s", s.bmc.Quote(s.system))
 		}
 		return nil
 	})

@@ -138,7 +138,7 @@ func (s *bmcSession) awaitSettled(ctx context.Context, want metal.Power, looks i
 func (s *bmcSession) reset(sys *computerSystem, types []string) (conversation.Order, error) {
 	action := sys.Actions.Reset
 	if action.Target == "" {
-		return conversation.Order{}, problem.Unsupportedf("the BMC offers no reset of the system")
+		return conversation.Order{}, problem.Unsupportedf("the BMC offers no reset of the system %s", s.bmc.Quote(s.system))
 	}
 	for _, t := range types {
 		i := slices.IndexFunc(action.Allowed, func(allowed string) bool { return strings.EqualFold(allowed, t) })

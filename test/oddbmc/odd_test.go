@@ -357,7 +357,12 @@ const (
 )
 
 func seedOf(t *testing.T) uint64 {
-	seed := uint64(time.Now().UnixNano())
+	// A sample of few is the same each time, because a kind that is known and not mended yet is no bad luck of a change. make odd and
+	// SALVOR_SEED choose others.
+	seed := uint64(1)
+	if os.Getenv("SALVOR_SWEEP") == "whole" {
+		seed = uint64(time.Now().UnixNano())
+	}
 	if text := os.Getenv("SALVOR_SEED"); text != "" {
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {

@@ -104,7 +104,7 @@ func Each[T any](c *Conversation, list link.Link, most int, fn func(path, etag s
 	before := len(c.left)
 	members, err := c.Members(list.Path, most)
 	if err != nil {
-		return nil, err
+		return nil, problem.New(problem.KindOf(err), "%s: %w", driver.Sanitize(list.Path), err)
 	}
 	noLinks := slices.Clone(c.left[before:])
 	left, err = EachOf(c, members, fn)
