@@ -136,9 +136,9 @@ type DiskStore struct {
 type HostFilter struct {
 	Name, ClusterID, NodeID, Group string
 	Kind                           HostKind
-	// ForcedDown keeps those that are.
+	// ForcedDown keeps the hosts that are forced down.
 	ForcedDown bool
-	// Lost keeps those that were removed as lost, WithLost these beside all others; without either they are left out.
+	// Lost keeps the hosts that were removed as lost, WithLost lost hosts beside all others; without either, lost hosts are left out.
 	Lost, WithLost bool
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // What only some hardware can do is an interface of its own, which an implementation of
-// the kind named with it may have beside its duties; one that lacks it is answered for
-// as unsupported. Where an implementation keeps facts of its own, it puts them into the
+// the kind named with it may have beside its duties. A request for an ability that an
+// implementation lacks is answered as unsupported. Where an implementation keeps facts of its own, it puts them into the
 // InternalInfo of the node in its hand, as a new map: whoever called it stores that.
 
 // SettingsChecker is an interface that reads settings from driver_info (any kind). CheckSettings gives the error with which every operation
@@ -23,7 +23,7 @@ type SettingsChecker interface {
 type Step struct {
 	Interface string // kind: bios, raid, management, firmware, vendor
 	Name      string
-	// Priority orders it in automated cleaning, highest first; 0 leaves it to those who ask for it.
+	// Priority orders it in automated cleaning, highest first; 0: the step runs only on request.
 	Priority int
 	// DeployPriority orders it in deployment, highest first; 0 leaves it to templates and requests.
 	DeployPriority int
@@ -42,7 +42,7 @@ type ArgInfo struct {
 // StepRunner does the steps of one interface without the help of a ramdisk. Any
 // interface of a hardware type may be one.
 type StepRunner interface {
-	// Steps lists those that it offers for this node; it asks nothing outside.
+	// Steps lists the steps that the interface offers for this node, and asks nothing outside of the process.
 	Steps(ctx context.Context, n *metal.Node) ([]Step, error)
 	// RunStep does one, and may be repeated. wait: it is under way, and is to be called again with the same step, by and
 	// by, until it tells that it is done. Unknown steps and wrong arguments are Invalid.

@@ -207,7 +207,7 @@ func (s *Leases) renewed(ctx context.Context, hostID string, r compute.Renewal, 
 	return out, s.count(ctx, hostID, r, &out)
 }
 
-// count keeps the lease of a renewal that is answered now. One that could not be stored where others see it is none.
+// count keeps the lease of a renewal that is answered now. A lease that other processes cannot see in the store does not count.
 func (s *Leases) count(ctx context.Context, hostID string, r compute.Renewal, out *compute.Renewed) error {
 	group := s.cache.get(hostID).group
 	flags, err := s.hostFlags(ctx)
@@ -242,7 +242,7 @@ func (s *Leases) count(ctx context.Context, hostID string, r compute.Renewal, ou
 	return s.persistLease(ctx, lease)
 }
 
-// applyRenewal writes what is new of a host into its row. Of one that is fenced it takes nothing, and tells so. A host whose lease had
+// applyRenewal writes what is new of a host into its row. Of a fenced host applyRenewal takes nothing, and returns fenced. A host whose lease had
 // lapsed writes its row in any case, and its lease before: of that and of a receipt by its silence one comes first.
 func (s *Leases) applyRenewal(ctx context.Context, hostID string, r compute.Renewal, unlooked []string, rebooted, lapsed bool) (fenced bool, err error) {
 	if rebooted || lapsed {

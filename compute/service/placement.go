@@ -213,7 +213,7 @@ func (s *serviceCore) subtractMoves(ctx context.Context, tx job.Tx, h *compute.H
 	return nil
 }
 
-// ownStoreUse is what the servers of a host claim of each of its disk stores: those that are there, and those that a move brings.
+// ownStoreUse is what the servers of a host claim of each of its disk stores: the servers on the host, and the servers that a move brings to the host.
 func (s *serviceCore) ownStoreUse(ctx context.Context, tx job.Tx, h *compute.Host) (map[string]int, error) {
 	moves, err := s.store.Moves().List(ctx, tx, compute.MoveFilter{DestID: h.ID, Open: true}, record.Page{})
 	if err != nil {

@@ -75,7 +75,7 @@ func (d *Driver) PowerState(ctx context.Context, n *metal.Node) (metal.Power, er
 	return power, err
 }
 
-// BootDevices lists the devices of the protocol; which of them a BMC takes it does not tell.
+// BootDevices lists the devices of the protocol. A BMC does not tell which devices it takes.
 func (d *Driver) BootDevices(_ context.Context, n *metal.Node) ([]string, error) {
 	if _, err := parseDriverInfo(n); err != nil {
 		return nil, problem.Invalidf("list boot devices of node %s: ipmi: %w", n.ID, err)

@@ -118,17 +118,12 @@ const (
 func wasRequested(n *metal.Node, wanted any) bool {
 	mark, _ := n.InternalInfo[requestedKey].(map[string]any)
 	at, err := time.Parse(time.RFC3339, metal.Text(mark["at"]))
-	return err == nil && time.Since(at) < requestedAge && metal.Text(mark["digest"]) == digestRequest(wanted)
-}
-
-// digestRequest tells requests apart without their values, which may be passwords.
-func digestRequest(wanted any) string {
-	return metal.Digest(wanted)
+	return err == nil && time.Since(at) < requestedAge && metal.Text(mark["digest"]) == metal.Digest(wanted)
 }
 
 // recordRequest remembers a request, and the task that the BMC made of it.
 func recordRequest(n *metal.Node, wanted any, order conversation.Order) {
-	n.SetInternal(requestedKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digestRequest(wanted), "task": order.Task})
+	n.SetInternal(requestedKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": metal.Digest(wanted), "task": order.Task})
 }
 
 func forgetRequest(n *metal.Node) { n.SetInternal(requestedKey, nil) }

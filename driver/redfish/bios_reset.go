@@ -48,7 +48,7 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 	if err = order.Sure(err); err == nil {
 		record := map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "task": order.Task}
 		if len(doc.Attributes) > 0 { // a machine in POST may show none
-			record["before"] = digestRequest(doc.Attributes)
+			record["before"] = metal.Digest(doc.Attributes)
 		}
 		n.SetInternal(resetKey, record)
 	}
@@ -58,7 +58,7 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 // isResetTaken tells whether the firmware has forgotten its settings: others are shown, the machine has passed POST since its start, or
 // so much time has gone that it must have.
 func (s *bmcSession) isResetTaken(now *biosDoc, before string, since time.Duration) (bool, error) {
-	if before != "" && len(now.Attributes) > 0 && digestRequest(now.Attributes) != before || since > resetWait {
+	if before != "" && len(now.Attributes) > 0 && metal.Digest(now.Attributes) != before || since > resetWait {
 		return true, nil
 	}
 	if since < startWait { // a BMC may still show how far the former start was

@@ -13,7 +13,6 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
-	"salvor/driver/redfish/link"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
@@ -165,7 +164,7 @@ func systemPath(id string) (string, error) {
 			return "", problem.Invalidf("%s must be an absolute path or a bare id", SystemKey)
 		}
 		return "/redfish/v1/Systems/" + url.PathEscape(id), nil
-	case link.Join(conversation.RootPath, id) != id || strings.HasPrefix(id, "//"):
+	case !isPath(id):
 		return "", problem.Invalidf("%s is not a path on the service", SystemKey)
 	}
 	return strings.TrimRight(id, "/"), nil

@@ -83,7 +83,7 @@ func (s *bmcSession) update(ctx context.Context, n *metal.Node, images []driver.
 		s.bmc.HideURL(image.URL)
 	}
 	r := updateOf(n)
-	if digest := digestRequest(images); r.Digest != digest {
+	if digest := metal.Digest(images); r.Digest != digest {
 		r = updateRecord{Digest: digest}
 	}
 	if r.Index >= len(images) {

@@ -52,7 +52,7 @@ func missingDisks(n *metal.Node, targets []any, all []*storageController, taken 
 			return nil, err
 		}
 		if w.name == "" {
-			w.own = ownVolume + digestRequest([]any{"volume", n.ID, i, t})[:8]
+			w.own = ownVolume + metal.Digest([]any{"volume", n.ID, i, t})[:8]
 		}
 		if !w.made(all, taken) {
 			rest = append(rest, w)

@@ -31,7 +31,7 @@ const (
 
 // Paths that every service has, or should have.
 const (
-	RootPath     = "/redfish/v1/"
+	RootPath     = link.RootPath
 	sessionsPath = "/redfish/v1/SessionService/Sessions"
 	TasksPath    = "/redfish/v1/TaskService/Tasks"
 )
@@ -86,47 +86,41 @@ func Open(ctx context.Context, settings Settings) (*Conversation, error) {
 	}
 	c := &Conversation{settings: settings, ctx: ctx}
 	if settings.Auth == Basic {
-		return c, c.begin(Basic)
+		c.begin(Basic)
+		return c, nil
 	}
-	err := c.begin(Session)
+	c.begin(Session)
+	err := c.openSession()
 	if err == nil {
-		err = c.openSession()
+		return c, nil
 	}
 	var r *refusal.Refusal
 	full := errors.As(err, &r) && r.IsTemporary() && !problem.Is(err, problem.Invalid)
 	noSessions := settings.Auth == Auto && !problem.Is(err, problem.Unavailable) && !errors.Is(err, driver.ErrLogin)
-	if err == nil || !full && !noSessions {
-		return c, c.orRelease(err)
-	}
-	first := err
 	c.release()
-	if err := c.begin(Basic); err != nil || !full {
-		return c, err
+	if !full && !noSessions {
+		return nil, err
+	}
+	c.begin(Basic)
+	if !full {
+		return c, nil
 	}
 	// A BMC that is full of sessions may still take name and password with each request.
-	if _, err := c.Get("/redfish/v1/Systems", new(struct{})); err != nil { // the root is shown without a login
+	if _, basicErr := c.Get("/redfish/v1/Systems", new(struct{})); basicErr != nil { // the root is shown without a login
 		c.release()
-		return nil, first
+		return nil, err
 	}
-	c.noteOnce("the BMC opens no session: %v; salvor sends name and password with each request", first)
+	c.noteOnce("the BMC opens no session: %v; salvor sends name and password with each request", err)
 	return c, nil
 }
 
 // begin makes the client. With name and password in each request a login costs no request of its own.
-func (c *Conversation) begin(auth string) error {
+func (c *Conversation) begin(auth string) {
 	s := c.settings
 	s.Login.Method = auth
 	wire := driver.HTTPConfig{Protocol: "redfish", Base: s.Base, TLS: s.TLS, Locks: s.Locks, Control: s.Control, Logins: s.Logins, LogsIn: logsIn, Login: s.Login}
 	c.http, c.release = wire.Client()
 	c.settings.Login, c.basic = s.Login, auth == Basic
-	return nil
-}
-
-func (c *Conversation) orRelease(err error) error {
-	if err != nil {
-		c.release()
-	}
-	return err
 }
 
 // Resume goes on with a conversation in another operation. What was masked for the former one is forgotten.

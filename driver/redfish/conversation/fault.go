@@ -13,7 +13,7 @@ import (
 // ErrMissing is the refusal of a BMC that does not have a resource. A resource that the BMC had a moment ago is not missing yet.
 var ErrMissing = errors.New("the BMC has no such resource")
 
-// ErrForbidden is what a BMC answers to who lacks a right, and some to whom it lacks a licence for.
+// ErrForbidden is the answer of a BMC to a user without the right, and of some BMCs to a request that their licence lacks.
 var ErrForbidden = errors.New("the BMC does not let this user do it")
 
 // fault gives an error of ask its kind. A refusal of the BMC stays in it, as a *refusal.Refusal.

@@ -44,20 +44,17 @@ func (a *answer) created() string {
 	return link.Join(a.path, doc.Path)
 }
 
-// ask sends a request with what the login gave, and follows the BMC where it only writes a path otherwise. An answer that is no success is a
-// *refusal.Refusal. Each order has a connection of its own, because a BMC that cuts a connection when it is used again would leave open whether the
-// order was taken.
+// ask sends a request with what the login gave, and follows redirects of the BMC to another spelling of the path. An answer that is no success
+// is a *refusal.Refusal. Each order has a connection of its own, because a BMC that cuts a connection at its second use would leave open
+// whether the BMC took the order.
 func (c *Conversation) ask(method, ref string, body any, headers map[string]string) (*answer, error) {
 	c.sent = false
 	to, err := link.Resolve(RootPath, ref)
-	if err != nil {
-		err = problem.Unavailablef("it links to %s, which is no path on it", c.Quote(ref))
-	}
-	if err == nil && method != http.MethodGet && !strings.Contains(ref, "/") {
-		err = problem.Unavailablef("the target %s of an action is no path on the BMC", c.Quote(ref))
-	}
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return nil, problem.Unavailablef("it links to %s, which is no path on it", c.Quote(ref))
+	case method != http.MethodGet && !strings.Contains(ref, "/"):
+		return nil, problem.Unavailablef("the target %s of an action is no path on the BMC", c.Quote(ref))
 	}
 	var content []byte
 	if body != nil {

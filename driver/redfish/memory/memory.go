@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"salvor/driver/redfish/link"
 )
 
 // Key names a BMC with all that decides on the login there.
@@ -82,11 +84,11 @@ func (m *Memory) of(key Key) *bmcMemory {
 func (m *Memory) Saw(key Key, path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of(key).keep(trimmed(path), resourceMemory{read: m.now()})
+	m.of(key).store(link.Trim(path), resourceMemory{read: m.now()})
 }
 
-// keep remembers a resource in the place of any other where there are too many.
-func (b *bmcMemory) keep(path string, r resourceMemory) {
+// store remembers a resource in the place of any other where there are too many.
+func (b *bmcMemory) store(path string, r resourceMemory) {
 	for one := range b.resources {
 		if len(b.resources) < maxResources {
 			break
@@ -101,7 +103,7 @@ func (m *Memory) MissesNow(key Key, path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known, now := m.of(key), m.now()
-	for path = trimmed(path); strings.Count(path, "/") > 2; path = path[:strings.LastIndexByte(path, '/')] {
+	for path = link.Trim(path); strings.Count(path, "/") > 2; path = path[:strings.LastIndexByte(path, '/')] {
 		r, found := known.resources[path]
 		if !found {
 			if strings.Contains(path, "/Actions") { // an action has no page of its own
@@ -123,7 +125,7 @@ func (m *Memory) Had(key Key, path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at, r := range m.of(key).resources {
-		if strings.HasPrefix(at, trimmed(path)+"/") && m.now().Sub(r.read) < missingFor {
+		if strings.HasPrefix(at, link.Trim(path)+"/") && m.now().Sub(r.read) < missingFor {
 			return true
 		}
 	}
@@ -141,7 +143,7 @@ func (m *Memory) Ordered(key Key) {
 func (m *Memory) Lacks(key Key, path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of(key).keep(trimmed(path), resourceMemory{lacking: true})
+	m.of(key).store(link.Trim(path), resourceMemory{lacking: true})
 }
 
 // MayHide tells whether a BMC may have a resource that it says it does not have: it got an order a short time ago, and did not say so before.
@@ -149,7 +151,7 @@ func (m *Memory) MayHide(key Key, path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.of(key)
-	return m.now().Sub(known.ordered) < orderFor && !known.resources[trimmed(path)].lacking
+	return m.now().Sub(known.ordered) < orderFor && !known.resources[link.Trim(path)].lacking
 }
 
 // HadOrder tells whether a BMC got an order a short time ago, which it may still follow.
@@ -171,6 +173,3 @@ func (m *Memory) FirstNote(key Key, format string, args ...any) bool {
 	known.notes[text] = true
 	return true
 }
-
-// trimmed is a path without what careless BMCs add to it or leave out.
-func trimmed(path string) string { return strings.TrimRight(path, "/") }
