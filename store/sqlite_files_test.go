@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +116,30 @@ func TestRemovedLogLosesNothing(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestReplacedLogIsLeftAlone: another process may use the file that lies in the place of the log, so the database beside that file stays as it is.
+func TestReplacedLogIsLeftAlone(t *testing.T) {
+	d := storetest.OnSQLite(t)
+	path := strings.TrimPrefix(d.URL, "sqlite:")
+	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{}))(t)
+	defer func() { _ = s.Close() }()
+	must.OK(t, enrollNode(t, s, "before"))
+	former := must.Get(os.ReadFile(path))(t)
+	copyFile(t, path+"-wal", path+".new")
+	must.OK(t, os.Rename(path+"-wal", path+".away"))
+	must.OK(t, os.Rename(path+".new", path+"-wal"))
+	const want = "another file was put in the place of"
+	if err := enrollNode(t, s, "meanwhile"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a change beside another log: want an error with %q, got %v", want, err)
+	}
+	if now := must.Get(os.ReadFile(path))(t); !bytes.Equal(former, now) {
+		t.Errorf("the database file: want the %d bytes of before, got other content of %d bytes", len(former), len(now))
+	}
+	must.OK(t, os.Rename(path+".away", path+"-wal"))
+	if err := enrollNode(t, s, "after"); err != nil {
+		t.Errorf("a change after the log was put back: %v", err)
 	}
 }
 
