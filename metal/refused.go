@@ -76,11 +76,7 @@ func (r *refusedHeartbeats) take() map[string]Refusals {
 // refuse counts a heartbeat that had the token of the node's boot, if the error is a refusal. It returns the error.
 func (s *Nodes) refuse(n *Node, err error) error {
 	if problem.Is(err, problem.Invalid) {
-		text := err.Error()
-		if len(text) > maxRefusedReason {
-			text = strings.ToValidUTF8(text[:maxRefusedReason], "") + "..."
-		}
-		s.refused.add(n.ID, n.BootNumber, text, s.now())
+		s.refused.add(n.ID, n.BootNumber, problem.Abridge(err.Error(), maxRefusedReason), s.now())
 	}
 	return err
 }

@@ -27,6 +27,22 @@ func Redact(text string) string {
 	return quotation.ReplaceAllString(text, Redacted)
 }
 
+// Abridge leaves out the middle of a text that is longer than most bytes, because the end of an error's text is its cause. What was inside of a quotation
+// stays inside of one.
+func Abridge(text string, most int) string {
+	const gap = " ... "
+	if len(text) <= most {
+		return text
+	}
+	room := most - len(gap) - len("“")
+	head := strings.ToValidUTF8(text[:room/3], "")
+	tail := strings.ToValidUTF8(text[len(text)-(room-room/3):], "")
+	if opens, closes := strings.Index(tail, "“"), strings.Index(tail, "”"); closes >= 0 && (opens < 0 || closes < opens) && strings.LastIndex(head, "“") <= strings.LastIndex(head, "”") {
+		tail = "“" + tail
+	}
+	return head + gap + tail
+}
+
 var (
 	unmarked  = strings.NewReplacer("“", "'", "”", "'")
 	quotation = regexp.MustCompile(`“[^”]*(”|$)`)

@@ -133,7 +133,7 @@ func (d *hostAPI) progress(w http.ResponseWriter, r *http.Request, p certifiedPe
 		return err
 	}
 	err := d.Jobs.Do(r.Context(), func(tx job.Tx) error {
-		if err := d.Orders.OrderProgress(tx, r.PathValue("id"), p.id, truncateText(in.Text)); err != nil {
+		if err := d.Orders.OrderProgress(tx, r.PathValue("id"), p.id, problem.Abridge(in.Text, maxWord)); err != nil {
 			return err
 		}
 		o, err := d.Orders.Order(r.Context(), tx, r.PathValue("id"))

@@ -38,10 +38,10 @@ func renewalOf(in wire.Renewal) (compute.Renewal, error) {
 		return out, problem.Invalidf("at most %d guests, %d deeds, %d clean-ups and %d neighbours in a renewal", maxGuests, maxDeeds, maxCleaned, maxNeighbours)
 	}
 	for _, action := range in.Did {
-		out.Did = append(out.Did, compute.LocalAction{ServerID: action.ServerID, Text: truncateText(action.Text), At: action.At})
+		out.Did = append(out.Did, compute.LocalAction{ServerID: action.ServerID, Text: problem.Abridge(action.Text, maxWord), At: action.At})
 	}
 	for _, c := range in.Cleaned {
-		out.Cleaned = append(out.Cleaned, compute.Cleaned{ServerID: c.ServerID, Epoch: c.Epoch, Error: truncateText(c.Error)})
+		out.Cleaned = append(out.Cleaned, compute.Cleaned{ServerID: c.ServerID, Epoch: c.Epoch, Error: problem.Abridge(c.Error, maxWord)})
 	}
 	for _, n := range in.Neighbours {
 		out.Neighbours = append(out.Neighbours, compute.Neighbour{HostID: truncateText(n.HostID), Address: truncateText(n.Address), Reached: n.Reached})
