@@ -12,4 +12,6 @@ for program in salvor salvor-agent; do
 	(cd "$former/tree" && CGO_ENABLED=0 go build -o "$former/bin/$program" "./cmd/$program")
 done
 echo "the former release is $(git -C "$former/tree" log -1 --format='%h of %cs')"
-SALVOR_BIN=$former/bin:$PWD/bin go test -tags upgrade -count 1 -timeout 20m -v -run TestUpgrade ./test/crash
+export SALVOR_BIN=$former/bin:$PWD/bin
+go test -tags upgrade -count 1 -timeout 20m -v -run TestUpgrade ./test/crash
+go test -vet=off -tags e2e,upgrade -count 1 -timeout 30m -v -run TestUpgrade ./test/evacuate

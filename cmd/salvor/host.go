@@ -16,10 +16,8 @@ import (
 	"salvor/host"
 	"salvor/hypervisor/libvirt"
 	"salvor/secret"
+	"salvor/version"
 )
-
-// hostVersion is what control planes are told.
-const hostVersion = "salvor-host/0.1.0"
 
 // hostFlags are those of "salvor host" itself, the agent of a VM host.
 type hostFlags struct {
@@ -128,7 +126,7 @@ func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 	}
 	c := host.Config{
 		StateDir: f.state, Controller: f.controller, Name: f.name, RescueDir: f.rescue, ImageBytes: f.cache << 30,
-		Version: hostVersion, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		Version: "salvor-host/" + version.Release, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	}
 	if c.StateDir == "" {
 		c.StateDir = "/var/lib/salvor-host"

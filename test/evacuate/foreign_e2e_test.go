@@ -61,7 +61,7 @@ var foreignRows = []struct {
 // memory, variables and devices; or the operation refuses in a sentence that names the file or the guest, and a command. A command that `why` prints
 // is run, and must end the difference.
 func TestToolsOfOthers(t *testing.T) {
-	w := newForeignWorld(t)
+	w := newForeignWorld(t, "")
 	t.Cleanup(w.print)
 	for _, row := range foreignRows {
 		if !chosen.MatchString(row.name) {
@@ -75,7 +75,8 @@ func TestToolsOfOthers(t *testing.T) {
 // storeSize is that of the disk store: room for two servers and a rescue.
 const storeSize = 3 << 30
 
-func newForeignWorld(t *testing.T) *foreignWorld {
+// newForeignWorld runs a program as the agents of its hosts; empty: the newest.
+func newForeignWorld(t *testing.T, agent string) *foreignWorld {
 	t.Helper()
 	dir := must.Get(os.MkdirTemp("", "salvor-lab-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -93,7 +94,7 @@ func newForeignWorld(t *testing.T) *foreignWorld {
 			t.Error(err)
 		}
 	})
-	w := &foreignWorld{world: newWorldIn(t, dir, store)}
+	w := &foreignWorld{world: newWorldIn(t, dir, store, agent)}
 	w.group()
 	w.CLI("image", "create", "uefi", "--file", w.system, "--property", "hw_firmware_type=uefi")
 	return w

@@ -3,6 +3,7 @@
 package evacuate
 
 import (
+	"cmp"
 	"encoding/json"
 	"math/rand/v2"
 	"os"
@@ -60,7 +61,7 @@ func (w *world) agentOf(stateDir string) []string {
 	token := stateDir + ".token"
 	must.OK(w, os.WriteFile(token, []byte(w.CLI("host", "token", "create", "-f", "value", "-c", "token")), 0o600))
 	return []string{
-		program.Path(w.T, "salvor"), "host", "--controller", "https://10.77.0.1:6387", "--join-file", token,
+		cmp.Or(w.agent, program.Path(w.T, "salvor")), "host", "--controller", "https://10.77.0.1:6387", "--join-file", token,
 		"--state-dir", stateDir, "--shared-store", "shared=" + w.store,
 	}
 }

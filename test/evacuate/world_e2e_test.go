@@ -45,18 +45,21 @@ type world struct {
 	disks   map[string]string
 	store   string // directory of the disk store that all hosts share
 	targets int    // that the storage has
+	// agent is the program of the hosts' agents; empty: the program that the control plane's newest release has.
+	agent string
 }
 
 // newWorld has the lab's own shared directory as its disk store.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return newWorldIn(t, "", "")
+	return newWorldIn(t, "", "", "")
 }
 
-// newWorldIn keeps the lab's state in stateDir, and disks in the directory store. Where one is empty, the lab's own is used.
-func newWorldIn(t *testing.T, stateDir, store string) *world {
+// newWorldIn keeps the lab's state in stateDir, and disks in the directory store. Where one is empty, the lab's own is used. agent is the program of
+// the hosts' agents; empty: the newest.
+func newWorldIn(t *testing.T, stateDir, store, agent string) *world {
 	t.Helper()
-	w := &world{World: machine.Up(t, lab.Spec{Name: "evacuate", Hosts: hosts, NoDiskLocks: true, StateDir: stateDir}), disks: map[string]string{}}
+	w := &world{World: machine.Up(t, lab.Spec{Name: "evacuate", Hosts: hosts, NoDiskLocks: true, StateDir: stateDir}), disks: map[string]string{}, agent: agent}
 	w.store = cmp.Or(store, w.status().Shared)
 	w.Timeout, w.Env = longest, []string{"TGT_IPC_SOCKET=" + w.Dir + "/tgt"}
 	w.system = makeSystem(t, w.Dir)

@@ -54,6 +54,16 @@ func Path(t testing.TB, name string) string {
 	return filepath.Join(all[len(all)-1], name)
 }
 
+// Former is Path for the former release, the first that SALVOR_BIN lists. The test fails where it lists fewer than two.
+func Former(t testing.TB, name string) string {
+	t.Helper()
+	all := must.Get(folders())(t)
+	if len(all) < 2 {
+		t.Fatal("SALVOR_BIN lists no former release beside this one: make upgrade")
+	}
+	return filepath.Join(all[0], name)
+}
+
 // folders are the directories with the programs: more than one if servers take turns between releases.
 func folders() ([]string, error) {
 	if list := filepath.SplitList(os.Getenv("SALVOR_BIN")); len(list) > 0 {
