@@ -259,12 +259,8 @@ func PollUntil(ctx context.Context, read func(context.Context) (done bool, err e
 		if done || errors.As(err, &shut) || (err != nil && !problem.Is(err, problem.Unavailable)) {
 			return done, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if Pause(ctx, pause) != nil {
 			return false, err
-		case <-timer.C:
 		}
 		pause = min(2*pause, proveMost)
 	}
@@ -273,8 +269,22 @@ func PollUntil(ctx context.Context, read func(context.Context) (done bool, err e
 // StatusText is the name of an HTTP status.
 func StatusText(status int) string { return http.StatusText(status) }
 
-// Pause waits; the error is that of the context.
+// PauseFunc waits for a time, or until the context ends; the error is that of the context.
+type PauseFunc func(ctx context.Context, d time.Duration) error
+
+type pauseKey struct{}
+
+// WithPause has Pause and PollUntil wait by pause under the returned context. A test gives a shorter pause, so that a driver that waits for
+// hardware costs the test no time.
+func WithPause(ctx context.Context, pause PauseFunc) context.Context {
+	return context.WithValue(ctx, pauseKey{}, pause)
+}
+
+// Pause waits, by the function of WithPause if there is one; the error is that of the context.
 func Pause(ctx context.Context, d time.Duration) error {
+	if pause, ok := ctx.Value(pauseKey{}).(PauseFunc); ok {
+		return pause(ctx, d)
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -118,7 +118,7 @@ func testEventLog(t *testing.T, r Machine) {
 	if !ok {
 		return
 	}
-	ctx := newTestContext(t, generous)
+	ctx := r.context(t, generous)
 	log, err := d.ReadEventLog(ctx, r.Node, metal.MaxLogEntries)
 	if err != nil && !problem.Is(err, problem.Unsupported) {
 		t.Fatalf("read a log with nothing of ours: %v", err)
@@ -178,7 +178,7 @@ func testHealth(t *testing.T, r Machine) {
 	if !ok {
 		return
 	}
-	ctx := newTestContext(t, generous)
+	ctx := r.context(t, generous)
 	health, err := d.ReadHealth(ctx, r.Node)
 	if err != nil && !problem.Is(err, problem.Unsupported) {
 		t.Fatalf("read the health: %v", err)

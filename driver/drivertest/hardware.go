@@ -33,7 +33,7 @@ func testParts(t *testing.T, r Machine) {
 	if r.Parts == nil {
 		return
 	}
-	ctx := newTestContext(t, generous)
+	ctx := r.context(t, generous)
 	requireNoError(t, "power on", r.Power.SetPower(ctx, r.Node, metal.PowerOn))
 	testModes(t, r)
 	testLamps(t, r)
@@ -61,7 +61,7 @@ func testModes(t *testing.T, r Machine) {
 	if !ok {
 		return
 	}
-	ctx, n := newTestContext(t, generous), r.Node
+	ctx, n := r.context(t, generous), r.Node
 	for _, mode := range []string{"bios", "bios", "uefi"} {
 		requireNoError(t, "set boot mode", d.SetBootMode(ctx, n, mode))
 		n.BootMode = mode // the caller keeps it
@@ -83,7 +83,7 @@ func testLamps(t *testing.T, r Machine) {
 	if !ok {
 		return
 	}
-	ctx, n := newTestContext(t, generous), r.Node
+	ctx, n := r.context(t, generous), r.Node
 	all, err := d.Indicators(ctx, n)
 	requireNoError(t, "list indicators", err)
 	set := 0
@@ -116,9 +116,9 @@ func testLamps(t *testing.T, r Machine) {
 }
 
 // listInsertedImages lists the images that are shown to the machine.
-func listInsertedImages(t *testing.T, d driver.VirtualMedia, n *metal.Node) (images []string, filled int) {
+func listInsertedImages(ctx context.Context, t *testing.T, d driver.VirtualMedia, n *metal.Node) (images []string, filled int) {
 	t.Helper()
-	media, err := d.Media(newTestContext(t, generous), n)
+	media, err := d.Media(ctx, n)
 	requireNoError(t, "list media", err)
 	for _, m := range media {
 		if len(m.MediaTypes) == 0 {
@@ -137,26 +137,26 @@ func testMedia(t *testing.T, r Machine) {
 	if !ok {
 		return
 	}
-	ctx, n := newTestContext(t, generous), r.Node
+	ctx, n := r.context(t, generous), r.Node
 	requireNoError(t, "detach with nothing there", d.DetachMedia(ctx, n, nil))
 	for range 2 {
 		requireNoError(t, "attach", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "cdrom", ImageURL: image}))
 	}
 	requireNoError(t, "attach a stick", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "disk", ImageURL: "http://images.invalid/b.img"}))
-	images, _ := listInsertedImages(t, d, n)
+	images, _ := listInsertedImages(ctx, t, d, n)
 	slices.Sort(images)
 	if !slices.Equal(images, []string{"http://images.invalid/a.iso", "http://images.invalid/b.img"}) {
 		t.Errorf("attached, shown %q", images)
 	}
 	requireNoError(t, "attach another", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "cdrom", ImageURL: "http://images.invalid/c.iso"}))
 	requireNoError(t, "detach the stick", d.DetachMedia(ctx, n, []string{"disk", "floppy"}))
-	if images, _ := listInsertedImages(t, d, n); !slices.Equal(images, []string{"http://images.invalid/c.iso"}) {
+	if images, _ := listInsertedImages(ctx, t, d, n); !slices.Equal(images, []string{"http://images.invalid/c.iso"}) {
 		t.Errorf("after another and no stick: %q", images)
 	}
 	for range 2 {
 		requireNoError(t, "detach", d.DetachMedia(ctx, n, nil))
 	}
-	if _, filled := listInsertedImages(t, d, n); filled > 0 {
+	if _, filled := listInsertedImages(ctx, t, d, n); filled > 0 {
 		t.Errorf("%d drives are filled after all", filled)
 	}
 	testMediaOfBoot(t, r, d)
@@ -167,7 +167,7 @@ func testMediaOfBoot(t *testing.T, r Machine, d driver.VirtualMedia) {
 	if r.Boot == nil {
 		return
 	}
-	ctx, n := newTestContext(t, generous), r.Node.Clone()
+	ctx, n := r.context(t, generous), r.Node.Clone()
 	var err error
 	n.Plan, err = r.Boot.Plan(n, r.Ramdisk)
 	requireNoError(t, "plan", err)
@@ -182,7 +182,7 @@ func testMediaOfBoot(t *testing.T, r Machine, d driver.VirtualMedia) {
 	}
 	requireNoError(t, "attach beside", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "disk", ImageURL: "http://images.invalid/b.img"}))
 	requireNoError(t, "detach", d.DetachMedia(ctx, n, nil))
-	images, filled := listInsertedImages(t, d, n)
+	images, filled := listInsertedImages(ctx, t, d, n)
 	if filled != 1 || images[0] != "" {
 		t.Errorf("the ramdisk's drive shows %q", images)
 	}
@@ -196,7 +196,7 @@ const stepPolls = 20
 func (r Machine) run(t *testing.T, d driver.StepRunner, s metal.Step) {
 	t.Helper()
 	for range stepPolls {
-		wait, err := d.RunStep(newTestContext(t, generous), r.Node, s)
+		wait, err := d.RunStep(r.context(t, generous), r.Node, s)
 		requireNoError(t, s.Interface+"."+s.Step, err)
 		if !wait {
 			return
@@ -206,7 +206,7 @@ func (r Machine) run(t *testing.T, d driver.StepRunner, s metal.Step) {
 }
 
 func testSteps(t *testing.T, r Machine) {
-	ctx, p := newTestContext(t, generous), r.Parts
+	ctx, p := r.context(t, generous), r.Parts
 	runners := map[string]any{"management": r.Management, "bios": p.BIOS, "raid": p.RAID, "firmware": p.Firmware}
 	for _, kind := range slices.Sorted(maps.Keys(runners)) {
 		d, ok := runners[kind].(driver.StepRunner)
@@ -238,7 +238,7 @@ func testSteps(t *testing.T, r Machine) {
 
 func (r Machine) setting(t *testing.T, name string) string {
 	t.Helper()
-	all, err := r.Parts.BIOS.BIOSSettings(newTestContext(t, generous), r.Node)
+	all, err := r.Parts.BIOS.BIOSSettings(r.context(t, generous), r.Node)
 	requireNoError(t, "read settings", err)
 	for _, s := range all {
 		if s.Name == name && s.Value != nil {
@@ -276,13 +276,13 @@ func testRAID(t *testing.T, r Machine) {
 		return
 	}
 	volumes := func() int {
-		config, err := r.Parts.RAID.RAIDConfig(newTestContext(t, generous), r.Node)
+		config, err := r.Parts.RAID.RAIDConfig(r.context(t, generous), r.Node)
 		requireNoError(t, "read volumes", err)
 		disks, _ := config["logical_disks"].([]any)
 		return len(disks)
 	}
 	create := metal.Step{Interface: "raid", Step: "create_configuration"}
-	if _, err := d.RunStep(newTestContext(t, generous), r.Node, create); !problem.Is(err, problem.Invalid) {
+	if _, err := d.RunStep(r.context(t, generous), r.Node, create); !problem.Is(err, problem.Invalid) {
 		t.Errorf("create without a target: %v", err)
 	}
 	r.Node.TargetRAID = metal.Object{"logical_disks": []any{

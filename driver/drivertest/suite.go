@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"salvor/driver"
@@ -39,6 +40,8 @@ type Machine struct {
 	// Log has the BMC log an event; nil: it cannot. Overheat has the sensor "Inlet Temp" read 99 °C, which is critical; nil: it has none.
 	Log      func(Event)
 	Overheat func()
+	// Dial connects to a BMC in memory; nil: the BMC is on the network.
+	Dial driver.DialFunc
 	// Hidden: boot overrides cannot be read (fake hardware, ipmi_sim).
 	Hidden bool
 }
@@ -46,29 +49,63 @@ type Machine struct {
 // Bound is how long an operation may take here, faults and all; tests give it as the deadline.
 const Bound = 2 * time.Second
 
-// Run proves the contract. rig makes a fresh machine for each part.
-func Run(t *testing.T, rig func(*testing.T) Machine) {
-	t.Run("power", func(t *testing.T) { testPower(t, rig(t)) })
-	t.Run("soft off", func(t *testing.T) { testSoftOff(t, rig(t)) })
-	t.Run("boot device", func(t *testing.T) { testBootDevice(t, rig(t)) })
-	t.Run("ramdisk", func(t *testing.T) { testRamdisk(t, rig(t)) })
-	t.Run("event log", func(t *testing.T) { testEventLog(t, rig(t)) })
-	t.Run("health", func(t *testing.T) { testHealth(t, rig(t)) })
-	t.Run("parts", func(t *testing.T) { testParts(t, rig(t)) })
-	t.Run("gate", func(t *testing.T) { testGate(t, rig(t)) })
-	t.Run("wrong record", func(t *testing.T) { testWrong(t, rig(t)) })
-	for _, f := range []Fault{Down, Silent, Busy, Rubbish, HangsUp, Elsewhere} {
-		t.Run(f.String(), func(t *testing.T) { testFault(t, rig(t), f) })
-	}
-	t.Run("slow", func(t *testing.T) { testSlow(t, rig(t)) })
-	t.Run("liar", func(t *testing.T) { testLiar(t, rig(t)) })
+// RunInMemory is Run for a machine whose BMC is in memory: each part has a clock of its own.
+func RunInMemory(t *testing.T, rig func(*testing.T) Machine) {
+	run(func(name string, part func(*testing.T)) {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, part) })
+	}, rig)
 }
 
-func newTestContext(t *testing.T, d time.Duration) context.Context {
+// Run proves the contract. rig makes a fresh machine for each part.
+func Run(t *testing.T, rig func(*testing.T) Machine) {
+	run(func(name string, part func(*testing.T)) { t.Run(name, part) }, rig)
+}
+
+// run proves the contract; in runs one part.
+func run(in func(name string, part func(*testing.T)), rig func(*testing.T) Machine) {
+	in("power", func(t *testing.T) { testPower(t, rig(t)) })
+	in("soft off", func(t *testing.T) { testSoftOff(t, rig(t)) })
+	in("boot device", func(t *testing.T) { testBootDevice(t, rig(t)) })
+	in("ramdisk", func(t *testing.T) { testRamdisk(t, rig(t)) })
+	in("event log", func(t *testing.T) { testEventLog(t, rig(t)) })
+	in("health", func(t *testing.T) { testHealth(t, rig(t)) })
+	in("parts", func(t *testing.T) { testParts(t, rig(t)) })
+	in("gate", func(t *testing.T) { testGate(t, rig(t)) })
+	in("wrong record", func(t *testing.T) { testWrong(t, rig(t)) })
+	for _, f := range []Fault{Down, Silent, Busy, Rubbish, HangsUp, Elsewhere} {
+		in(f.String(), func(t *testing.T) { testFault(t, rig(t), f) })
+	}
+	in("slow", func(t *testing.T) { testSlow(t, rig(t)) })
+	in("liar", func(t *testing.T) { testLiar(t, rig(t)) })
+}
+
+// context ends after d. Operations reach a BMC in memory under it, and wait short pauses for another.
+func (r Machine) context(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	ctx := WithShortPauses(t.Context())
+	if r.Dial != nil {
+		ctx = driver.WithDial(t.Context(), r.Dial)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// shorter is by how much WithShortPauses shortens a pause.
+const shorter = 50
+
+// WithShortPauses has a driver wait a fiftieth of each pause under the returned context. Deadlines stay as they are.
+func WithShortPauses(ctx context.Context) context.Context {
+	return driver.WithPause(ctx, func(ctx context.Context, d time.Duration) error {
+		timer := time.NewTimer(d / shorter)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+			return nil
+		}
+	})
 }
 
 const generous = 30 * time.Second
@@ -81,7 +118,7 @@ func requireNoError(t *testing.T, what string, err error) {
 }
 
 func testPower(t *testing.T, r Machine) {
-	ctx := newTestContext(t, generous)
+	ctx := r.context(t, generous)
 	if state, err := r.Power.PowerState(ctx, r.Node); err != nil || (r.On != nil && state != metal.PowerOff) {
 		t.Fatalf("power of a machine that is off: %q, %v", state, err)
 	}
@@ -104,7 +141,7 @@ func testPower(t *testing.T, r Machine) {
 }
 
 func testSoftOff(t *testing.T, r Machine) {
-	ctx := newTestContext(t, generous)
+	ctx := r.context(t, generous)
 	requireNoError(t, "power on", r.Power.SetPower(ctx, r.Node, metal.PowerOn))
 	if err := r.Power.SoftOff(ctx, r.Node); err != nil && !problem.Is(err, problem.Unsupported) {
 		t.Fatalf("soft off: %v", err)
@@ -112,7 +149,7 @@ func testSoftOff(t *testing.T, r Machine) {
 }
 
 func testBootDevice(t *testing.T, r Machine) {
-	ctx := newTestContext(t, generous)
+	ctx := r.context(t, generous)
 	devices, err := r.Management.BootDevices(ctx, r.Node)
 	requireNoError(t, "list", err)
 	if !slices.Contains(devices, "pxe") || !slices.Contains(devices, "disk") {
@@ -138,7 +175,7 @@ func testRamdisk(t *testing.T, r Machine) {
 	if r.Boot == nil {
 		return
 	}
-	ctx := newTestContext(t, generous)
+	ctx := r.context(t, generous)
 	requireNoError(t, "clean up with nothing there", r.Boot.CleanUpRamdisk(ctx, r.Node))
 	plan, err := r.Boot.Plan(r.Node, r.Ramdisk)
 	requireNoError(t, "plan", err)
@@ -181,7 +218,7 @@ func testGate(t *testing.T, r Machine) {
 		return
 	}
 	shut := problem.Unavailablef("too little of the lease is left")
-	ctx := driver.WithGate(newTestContext(t, generous), func() error { return shut })
+	ctx := driver.WithGate(r.context(t, generous), func() error { return shut })
 	if _, err := r.Power.PowerState(ctx, r.Node); !errors.Is(err, shut) || !problem.Is(err, problem.Unavailable) {
 		t.Errorf("read power behind a shut gate: %v", err)
 	}
@@ -197,7 +234,7 @@ func testWrong(t *testing.T, r Machine) {
 	for name, change := range r.Wrong {
 		n := r.Node.Clone()
 		change(n)
-		_, err := r.Power.PowerState(newTestContext(t, generous), n)
+		_, err := r.Power.PowerState(r.context(t, generous), n)
 		if !problem.Is(err, problem.Invalid) {
 			t.Errorf("%s: %v, want invalid", name, err)
 		}
@@ -230,7 +267,7 @@ func testFault(t *testing.T, r Machine, f Fault) {
 	for name, op := range r.operations() {
 		const bound = Bound / 8
 		began := time.Now()
-		err := op(newTestContext(t, bound))
+		err := op(r.context(t, bound))
 		if took := time.Since(began); took > bound+10*time.Second {
 			t.Errorf("%s took %s, its deadline was %s", name, took, bound)
 		}
@@ -247,7 +284,7 @@ func testSlow(t *testing.T, r Machine) {
 		return
 	}
 	for name, op := range r.operations() {
-		requireNoError(t, name, op(newTestContext(t, generous)))
+		requireNoError(t, name, op(r.context(t, generous)))
 	}
 }
 
@@ -255,17 +292,17 @@ func testLiar(t *testing.T, r Machine) {
 	if r.Break == nil || !r.Break(Liar) {
 		return
 	}
-	err := r.Power.SetPower(newTestContext(t, 5*time.Second), r.Node, metal.PowerOn) // in it the power is read at least once
+	err := r.Power.SetPower(r.context(t, Bound), r.Node, metal.PowerOn) // in it the power is read at least once
 	if !problem.Is(err, problem.Unavailable) || !strings.Contains(strings.ToLower(err.Error()), "off") {
 		t.Errorf("power on by a liar: %v; want unavailable, saying what was read", err)
 	}
-	if state, err := r.Power.PowerState(newTestContext(t, generous), r.Node); err != nil || state != metal.PowerOff {
+	if state, err := r.Power.PowerState(r.context(t, generous), r.Node); err != nil || state != metal.PowerOff {
 		t.Errorf("after it: %q, %v", state, err)
 	}
 	if r.Management == nil {
 		return
 	}
-	if err := r.Management.SetBootDevice(newTestContext(t, Bound), r.Node, rescue.Boot{Device: "pxe"}); !problem.Is(err, problem.Unavailable) {
+	if err := r.Management.SetBootDevice(r.context(t, Bound), r.Node, rescue.Boot{Device: "pxe"}); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("boot device of a liar: %v; want unavailable", err)
 	}
 }

@@ -2,6 +2,7 @@ package redfish
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"maps"
@@ -110,11 +111,25 @@ func (f *foreignBMC) taken() []string {
 
 func startForeign(t *testing.T, f *foreignBMC) *metal.Node {
 	t.Helper()
+	f.init(t)
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	return node(server.URL)
+}
+
+// startForeignInMemory is startForeign for a test in a bubble of testing/synctest. The driver reaches the BMC under ctx.
+func startForeignInMemory(t *testing.T, f *foreignBMC) (ctx context.Context, n *metal.Node) {
+	t.Helper()
+	f.init(t)
+	network := drivertest.NewNetwork(f)
+	t.Cleanup(network.Close)
+	return driver.WithDial(t.Context(), network.Dial), node(network.URL)
+}
+
+func (f *foreignBMC) init(t *testing.T) {
 	bmc := drivertest.NewBMC("admin", password)
 	f.BMC, f.plain = bmc, personality.Redfish(f.like, bmc)
-	server := httptest.NewServer(f)
-	t.Cleanup(func() { bmc.Release(); server.Close() })
-	return node(server.URL)
+	t.Cleanup(bmc.Release)
 }
 
 func bootOf(body map[string]any) map[string]any { b, _ := body["Boot"].(map[string]any); return b }

@@ -150,14 +150,14 @@ func TestARefusedResetIsAnError(t *testing.T) {
 		return method == http.MethodPost && strings.HasSuffix(path, "ComputerSystem.Reset") && refuse(w)
 	})
 	d := &Driver{}
-	if err := d.SetPower(t.Context(), n, metal.PowerOn); !isRefusal(err) {
+	if err := d.SetPower(drivertest.WithShortPauses(t.Context()), n, metal.PowerOn); !isRefusal(err) {
 		t.Errorf("on: %v", err)
 	}
 	o.SetOn(true)
-	if err := d.SetPower(t.Context(), n, metal.PowerOff); !isRefusal(err) {
+	if err := d.SetPower(drivertest.WithShortPauses(t.Context()), n, metal.PowerOff); !isRefusal(err) {
 		t.Errorf("off: %v", err)
 	}
-	if err := d.SoftOff(t.Context(), n); !isRefusal(err) {
+	if err := d.SoftOff(drivertest.WithShortPauses(t.Context()), n); !isRefusal(err) {
 		t.Errorf("soft off: %v", err)
 	}
 }

@@ -89,14 +89,14 @@ func TestVolumeIsMadeOnce(t *testing.T) {
 	create := step("raid", "create_configuration", nil)
 	bmc.Break(drivertest.Liar)
 	for range 3 {
-		if wait, err := r.RunStep(t.Context(), n, create); !wait || err != nil {
+		if wait, err := r.RunStep(drivertest.WithShortPauses(t.Context()), n, create); !wait || err != nil {
 			t.Fatalf("%t, %v", wait, err)
 		}
 	}
 	n.InternalInfo = nil
 	bmc.Break(drivertest.None)
 	for i, want := range []bool{true, false, false} {
-		if wait, err := r.RunStep(t.Context(), n, create); wait != want || err != nil {
+		if wait, err := r.RunStep(drivertest.WithShortPauses(t.Context()), n, create); wait != want || err != nil {
 			t.Fatalf("call %d: %t, %v", i, wait, err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestVolumeIsMadeOnce(t *testing.T) {
 		t.Errorf("%d volumes", bmc.Volumes())
 	}
 	n.TargetRAID = metal.Object{"logical_disks": []any{map[string]any{"size_gb": 10.0, "raid_level": "6"}}}
-	if _, err := r.RunStep(t.Context(), n, create); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "RAID level 6") {
+	if _, err := r.RunStep(drivertest.WithShortPauses(t.Context()), n, create); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "RAID level 6") {
 		t.Errorf("too few disks: %v", err)
 	}
 }

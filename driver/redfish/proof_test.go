@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"salvor/driver"
@@ -26,26 +27,28 @@ import (
 // TestBusyBMCHasNotClearedTheOverride: a BMC that has no time while the override is removed may boot the medium once more, so the caller tries again.
 func TestBusyBMCHasNotClearedTheOverride(t *testing.T) {
 	for _, status := range []int{http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusConflict, http.StatusBadGateway, http.StatusGatewayTimeout} {
-		isBusy := false
-		f := &foreignBMC{refuse: func(string, string, map[string]any) (int, string, []string) {
-			if isBusy {
-				return status, "Base.1.0.GeneralError", nil
+		synctest.Test(t, func(t *testing.T) {
+			isBusy := false
+			f := &foreignBMC{refuse: func(string, string, map[string]any) (int, string, []string) {
+				if isBusy {
+					return status, "Base.1.0.GeneralError", nil
+				}
+				return 0, "", nil
+			}}
+			ctx, n := startForeignInMemory(t, f)
+			ctx, notes := driver.WithNotes(ctx)
+			d := &Driver{}
+			must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{Device: "cdrom"}))
+			isBusy = true
+			if err := d.SetBootDevice(ctx, n, rescue.Boot{}); !problem.Is(err, problem.Unavailable) || len(notes.Texts()) != 0 {
+				t.Errorf("%d while the override is removed: %v; notes %q", status, err, notes.Texts())
 			}
-			return 0, "", nil
-		}}
-		n := startForeign(t, f)
-		ctx, notes := driver.WithNotes(t.Context())
-		d := &Driver{}
-		must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{Device: "cdrom"}))
-		isBusy = true
-		if err := d.SetBootDevice(ctx, n, rescue.Boot{}); !problem.Is(err, problem.Unavailable) || len(notes.Texts()) != 0 {
-			t.Errorf("%d while the override is removed: %v; notes %q", status, err, notes.Texts())
-		}
-		isBusy = false
-		must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{}))
-		if boot := f.Boot(); boot.Enabled != "Disabled" && boot.Target != "None" {
-			t.Errorf("%d: the BMC has %+v", status, boot)
-		}
+			isBusy = false
+			must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{}))
+			if boot := f.Boot(); boot.Enabled != "Disabled" && boot.Target != "None" {
+				t.Errorf("%d: the BMC has %+v", status, boot)
+			}
+		})
 	}
 }
 
@@ -126,7 +129,7 @@ func TestMediaAreProven(t *testing.T) {
 	n.Plan = must.Get(m.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r"}))(t)
 	order := func(what string, fn func(context.Context, *metal.Node) error) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(drivertest.WithShortPauses(t.Context()), time.Second)
 		defer cancel()
 		if err := fn(ctx, n); !problem.Is(err, problem.Unavailable) {
 			t.Errorf("%s of a medium that the drive does not follow: %v", what, err)
@@ -249,7 +252,7 @@ func TestUnreadHealthIsNotWhole(t *testing.T) {
 		_, n := newOdd(t, func(_ *odd, w http.ResponseWriter, _, path string) bool {
 			return strings.HasPrefix(path, "/redfish/v1/Chassis") && answerJSON(w, status, map[string]any{})
 		})
-		if health := must.Get((&Driver{}).ReadHealth(t.Context(), n))(t); health.Truncated != want {
+		if health := must.Get((&Driver{}).ReadHealth(drivertest.WithShortPauses(t.Context()), n))(t); health.Truncated != want {
 			t.Errorf("a chassis with status %d: %+v", status, health)
 		}
 	}

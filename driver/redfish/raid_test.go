@@ -71,7 +71,7 @@ func TestSlowController(t *testing.T) {
 		case 4:
 			there = nil
 		}
-		wait, err := raid.RunStep(t.Context(), n, step("raid", "delete_configuration", metal.Object{}))
+		wait, err := raid.RunStep(drivertest.WithShortPauses(t.Context()), n, step("raid", "delete_configuration", metal.Object{}))
 		if err != nil || wait != want.wait || len(asked) != want.asked {
 			t.Fatalf("call %d: wait %t, asked %v, %v", call, wait, asked, err)
 		}
@@ -81,7 +81,7 @@ func TestSlowController(t *testing.T) {
 	}
 	n.TargetRAID = metal.Object{"logical_disks": []any{map[string]any{"raid_level": "0", "size_gb": 1.0}}}
 	for range 3 {
-		if wait, err := raid.RunStep(t.Context(), n, step("raid", "create_configuration", metal.Object{"delete_existing": true})); !wait || err != nil || made != 1 {
+		if wait, err := raid.RunStep(drivertest.WithShortPauses(t.Context()), n, step("raid", "create_configuration", metal.Object{"delete_existing": true})); !wait || err != nil || made != 1 {
 			t.Fatalf("create: wait %t, made %d, %v", wait, made, err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestVolumesThatCannotBeRead(t *testing.T) {
 	})
 	n.TargetRAID = metal.Object{"logical_disks": []any{map[string]any{"size_gb": "MAX", "raid_level": "0"}}}
 	for _, step := range []string{"create_configuration", "delete_configuration"} {
-		_, err := RAID{&Driver{}}.RunStep(t.Context(), n, metal.Step{Interface: "raid", Step: step})
+		_, err := RAID{&Driver{}}.RunStep(drivertest.WithShortPauses(t.Context()), n, metal.Step{Interface: "raid", Step: step})
 		if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "/1/V/1") || orders != 0 {
 			t.Errorf("%s: %v after %d orders; want unavailable, the name of the volume, and no order", step, err, orders)
 		}

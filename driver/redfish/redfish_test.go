@@ -51,7 +51,10 @@ func node(address string) *metal.Node {
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func redfishMachine(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) drivertest.Machine {
-	bmc, server, n := machine(t)
+	bmc := drivertest.NewBMC("admin", password)
+	network := drivertest.NewNetwork(bmc)
+	t.Cleanup(func() { bmc.Release(); network.Close() })
+	n := node(network.URL)
 	bmc.Delay = 5 * time.Millisecond
 	if adjust != nil {
 		adjust(bmc, n)
@@ -72,17 +75,17 @@ func redfishMachine(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) dri
 		Break: func(f drivertest.Fault) bool {
 			bmc.Break(f)
 			if f == drivertest.Down {
-				server.Close()
+				network.Close()
 			}
 			return true
 		},
-		Log: bmc.Log, Overheat: func() { bmc.SetTemperature(99, "Critical") },
+		Dial: network.Dial, Log: bmc.Log, Overheat: func() { bmc.SetTemperature(99, "Critical") },
 		Secrets: []string{password, "aHVudGVy", "YWRtaW46"}, // plain, and parts of what basic auth makes of it
 		Wrong: map[string]func(*metal.Node){
 			"no address":       func(n *metal.Node) { delete(n.DriverInfo, AddressKey) },
 			"not http":         func(n *metal.Node) { n.DriverInfo[AddressKey] = "ftp://host" },
 			"user in address":  func(n *metal.Node) { n.DriverInfo[AddressKey] = "https://admin:" + password + "@host" },
-			"path in address":  func(n *metal.Node) { n.DriverInfo[AddressKey] = server.URL + "/evil" },
+			"path in address":  func(n *metal.Node) { n.DriverInfo[AddressKey] = network.URL + "/evil" },
 			"wrong password":   func(n *metal.Node) { n.DriverInfo[PasswordKey] = password + "x" },
 			"no such system":   func(n *metal.Node) { n.DriverInfo[SystemKey] = "/redfish/v1/Systems/9" },
 			"system elsewhere": func(n *metal.Node) { n.DriverInfo[SystemKey] = "//elsewhere.invalid/x" },
@@ -109,7 +112,7 @@ func TestContract(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			drivertest.Run(t, func(t *testing.T) drivertest.Machine {
+			drivertest.RunInMemory(t, func(t *testing.T) drivertest.Machine {
 				r := redfishMachine(t, adjust)
 				if name != "basic" && name != "session" {
 					r.Break = nil // faults take time, and these differ in what a well BMC wants
@@ -161,30 +164,30 @@ func TestMedia(t *testing.T) {
 	m := &Media{Driver: d, Files: files}
 	foreign := "http://192.0.2.9/tools.iso"
 	bmc.SetImage(foreign)
-	if err := m.CleanUpRamdisk(t.Context(), n); err != nil || bmc.Image() != foreign {
+	if err := m.CleanUpRamdisk(drivertest.WithShortPauses(t.Context()), n); err != nil || bmc.Image() != foreign {
 		t.Fatalf("clean-up: %v, image %q; another's medium must stay", err, bmc.Image())
 	}
 	var err error
 	if n.Plan, err = m.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r"}); err != nil {
 		t.Fatal(err)
 	}
-	must.OK(t, m.PrepareRamdisk(t.Context(), n))
+	must.OK(t, m.PrepareRamdisk(drivertest.WithShortPauses(t.Context()), n))
 	want := "http://192.0.2.1:8088/boot/" + n.Plan.Path + "/boot.iso"
 	if boot := bmc.Boot(); bmc.Image() != want || boot.Target != "Cd" || boot.Enabled != "Once" {
 		t.Fatalf("image %q, override %+v; want %q and Cd once", bmc.Image(), boot, want)
 	}
 	before := bmc.Requests()
-	if err := m.PrepareRamdisk(t.Context(), n); err != nil || bmc.Image() != want {
+	if err := m.PrepareRamdisk(drivertest.WithShortPauses(t.Context()), n); err != nil || bmc.Image() != want {
 		t.Fatalf("again: %v, image %q", err, bmc.Image())
 	}
 	t.Logf("a repeated prepare takes %d requests", bmc.Requests()-before)
 	n.Plan = nil // a former boot's image, its plan long gone
-	if err := m.CleanUpRamdisk(t.Context(), n); err != nil || bmc.Image() != "" || bmc.Boot().Enabled != "Disabled" {
+	if err := m.CleanUpRamdisk(drivertest.WithShortPauses(t.Context()), n); err != nil || bmc.Image() != "" || bmc.Boot().Enabled != "Disabled" {
 		t.Fatalf("clean-up: %v, image %q, override %+v", err, bmc.Image(), bmc.Boot())
 	}
 	bmc.Break(drivertest.Liar)
 	n.Plan = &metal.BootPlan{URL: "http://192.0.2.1", Path: "x"}
-	ctx, cancel := context.WithTimeout(t.Context(), drivertest.Bound)
+	ctx, cancel := context.WithTimeout(drivertest.WithShortPauses(t.Context()), drivertest.Bound)
 	defer cancel()
 	if err := m.PrepareRamdisk(ctx, n); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "inserted=false") {
 		t.Fatalf("media that is not inserted: %v", err)
@@ -335,7 +338,7 @@ func TestKinds(t *testing.T) {
 			}))
 			n := node(server.URL)
 			n.DriverInfo[SystemKey] = drivertest.SystemPath
-			_, err := (&Driver{}).PowerState(t.Context(), n)
+			_, err := (&Driver{}).PowerState(drivertest.WithShortPauses(t.Context()), n)
 			server.Close()
 			if !problem.Is(err, kind) || strings.Contains(err.Error(), password) || strings.ContainsAny(err.Error(), "\n\x00") || len(err.Error()) > 600 {
 				t.Errorf("%d: %v (%s), want %s", code, err, problem.KindOf(err), kind)
@@ -363,7 +366,7 @@ func TestALackingLicenceIsTold(t *testing.T) {
 			}))
 			n := node(server.URL)
 			n.DriverInfo[SystemKey] = drivertest.SystemPath
-			_, err := (&Driver{}).PowerState(t.Context(), n)
+			_, err := (&Driver{}).PowerState(drivertest.WithShortPauses(t.Context()), n)
 			server.Close()
 			if told := errors.Is(err, driver.ErrLicence) && problem.Is(err, problem.Unsupported) && strings.Contains(err.Error(), "licence"); told != lacks {
 				t.Errorf("%s with %d: %v", id, code, err)

@@ -7,11 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
-	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -153,16 +149,9 @@ func inWorld(t *testing.T, is worldOptions, fn func(ctx context.Context, w *worl
 		if is.seen != nil {
 			handler = watched(handler, is.seen)
 		}
-		network := newNetwork()
-		life, end := context.WithCancel(context.Background())
-		server := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0), BaseContext: func(net.Listener) context.Context { return life }}
-		served := make(chan struct{})
-		go func() {
-			defer close(served)
-			_ = server.Serve(network)
-		}()
+		network := drivertest.NewNetwork(handler)
 		w.node = &metal.Node{ID: "11111111-2222-3333-4444-555555555555", Driver: "redfish", DriverInfo: metal.Object{
-			redfish.AddressKey: "http://bmc.test", redfish.UsernameKey: username, redfish.PasswordKey: password, redfish.AuthKey: "basic",
+			redfish.AddressKey: network.URL, redfish.UsernameKey: username, redfish.PasswordKey: password, redfish.AuthKey: "basic",
 		}}
 		if is.session {
 			w.node.DriverInfo[redfish.AuthKey] = "session"
@@ -172,7 +161,7 @@ func inWorld(t *testing.T, is worldOptions, fn func(ctx context.Context, w *worl
 		}
 		w.driver = &redfish.Driver{Locks: &driver.AddressLocks{}, Logins: &driver.Logins{}, Sessions: w.pool}
 		w.media = &redfish.Media{Driver: w.driver, Files: files}
-		ctx, notes := driver.WithNotes(driver.WithDial(driver.WithUserRequest(context.Background(), "job-1"), network.dial))
+		ctx, notes := driver.WithNotes(driver.WithDial(driver.WithUserRequest(context.Background(), "job-1"), network.Dial))
 		w.notes = notes
 		if is.before == nil {
 			if _, err := w.driver.PowerState(ctx, w.node); err != nil {
@@ -184,10 +173,7 @@ func inWorld(t *testing.T, is worldOptions, fn func(ctx context.Context, w *worl
 		fn(context.WithValue(ctx, worldKey{}, w), w)
 		w.pool.Close()
 		time.Sleep(10 * time.Minute) // what the BMC has under way ends
-		end()
-		_ = server.Close()
-		<-served
-		network.closeAll()
+		network.Close()
 		synctest.Wait()
 	})
 }
@@ -203,69 +189,6 @@ func watched(next http.Handler, seen func(*http.Request, *httptest.ResponseRecor
 		w.WriteHeader(out.Code)
 		_, _ = w.Write(out.Body.Bytes())
 	})
-}
-
-// network joins clients and a server in memory.
-type network struct {
-	mu     sync.Mutex
-	conns  chan net.Conn
-	all    []net.Conn
-	closed chan struct{}
-	once   sync.Once
-	count  atomic.Int64
-}
-
-func newNetwork() *network { return &network{conns: make(chan net.Conn), closed: make(chan struct{})} }
-
-// namedConn has an address of its own, as connections of a real network.
-type namedConn struct {
-	net.Conn
-	name string
-}
-
-func (c namedConn) RemoteAddr() net.Addr { return connAddress(c.name) }
-
-type connAddress string
-
-func (connAddress) Network() string  { return "memory" }
-func (a connAddress) String() string { return string(a) }
-
-func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
-	if !strings.HasPrefix(address, "bmc.test:") {
-		return nil, fmt.Errorf("dial %s: the driver leaves the BMC", address)
-	}
-	near, far := net.Pipe()
-	n.mu.Lock()
-	n.all = append(n.all, near, far)
-	n.mu.Unlock()
-	select {
-	case n.conns <- namedConn{far, fmt.Sprint("client:", n.count.Add(1))}:
-		return near, nil
-	case <-n.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (n *network) Accept() (net.Conn, error) {
-	select {
-	case c := <-n.conns:
-		return c, nil
-	case <-n.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (n *network) Close() error   { n.once.Do(func() { close(n.closed) }); return nil }
-func (n *network) Addr() net.Addr { return connAddress("bmc.test:80") }
-
-func (n *network) closeAll() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, c := range n.all {
-		_ = c.Close()
-	}
 }
 
 const (
