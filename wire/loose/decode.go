@@ -1,21 +1,42 @@
 package loose
 
 import (
-	"cmp"
 	"encoding"
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 )
 
 // decoder collects the paths of values that could not be decoded.
 type decoder struct{ odd []string }
 
-func (d *decoder) note(path string) {
+// place is where a value stands: a member of an object, or an element of a list.
+type place struct {
+	above     *place // nil: the document
+	name      string
+	isElement bool
+	index     int // of an element
+}
+
+func (at *place) String() string {
+	if at == nil {
+		return ""
+	}
+	above := at.above.String()
+	switch {
+	case at.isElement:
+		return above + "[" + strconv.Itoa(at.index) + "]"
+	case above == "":
+		return strings.Clone(at.name) // so that no place need live on the heap
+	}
+	return above + "." + at.name
+}
+
+func (d *decoder) note(at *place) {
 	if len(d.odd) < MaxOdd {
+		path := at.String()
 		if len(path) > maxPath {
 			path = strings.ToValidUTF8(path[:maxPath], "") + "..."
 		}
@@ -24,62 +45,53 @@ func (d *decoder) note(path string) {
 }
 
 // member decodes a value that is part of another, and notes its path if that fails. It tells whether the target was set.
-func (d *decoder) member(v value, target reflect.Value, path string) bool {
-	set := d.decode(v, target, path)
-	if !set && !v.untold(isTextKind(target.Type())) {
-		d.note(path)
+func (d *decoder) member(p *plan, v value, target reflect.Value, at *place) bool {
+	set := d.decode(p, v, target, at)
+	if !set && !v.isUntold(p.isText) {
+		d.note(at)
 	}
 	return set
 }
 
-// isTextKind tells whether a type is text to the end of its pointers.
-func isTextKind(t reflect.Type) bool {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	return t.Kind() == reflect.String && t != numberType
-}
-
-var (
-	rawType         = reflect.TypeFor[json.RawMessage]()
-	numberType      = reflect.TypeFor[json.Number]()
-	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
-	textType        = reflect.TypeFor[encoding.TextUnmarshaler]()
-)
-
 // decode sets a target. False: the value is not told, or is of another type, and the target is as it was.
-func (d *decoder) decode(v value, target reflect.Value, path string) bool {
-	t := target.Type()
-	switch {
-	case t == rawType:
-		target.SetBytes(slices.Clone(v.raw))
+func (d *decoder) decode(p *plan, v value, target reflect.Value, at *place) bool {
+	switch p.way {
+	case asRaw:
+		target.SetBytes(slices.Clone(v))
 		return true
-	case t.Kind() == reflect.Pointer:
-		return d.pointer(v, target, path)
-	case reflect.PointerTo(t).Implements(unmarshalerType):
-		return unmarshalInto(v.raw, target)
-	case v.untold(isTextKind(t)) && t.Kind() != reflect.Interface:
-		return false
-	case reflect.PointerTo(t).Implements(textType):
-		return unmarshalText(v, target)
-	case t == numberType:
-		return setJSONNumber(v, target)
-	case t.Kind() != reflect.Interface && !isListKind(t.Kind()) && v.kind == isList:
-		return len(v.list) == 1 && v.list[0].kind != isList && d.decode(v.list[0], target, path)
+	case asPointer:
+		return d.pointer(p, v, target, at)
+	case byItself:
+		return unmarshalByItself(v, target)
 	}
-	return d.byKind(v, target, path)
+	switch {
+	case p.kind == reflect.Interface:
+		return decodeAny(v, target)
+	case v.isUntold(p.isText):
+		return false
+	case p.way == byText:
+		return unmarshalText(v, target)
+	case p.way == asJSONNumber:
+		return setJSONNumber(v, target)
+	case !p.isList() && v.kind() == isList:
+		w := v.walk()
+		only, ok := w.element()
+		_, more := w.element()
+		return ok && !more && only.kind() != isList && d.decode(p, only, target, at)
+	}
+	return d.byKind(p, v, target, at)
 }
 
-func isListKind(k reflect.Kind) bool { return k == reflect.Slice || k == reflect.Array }
-
-func (d *decoder) byKind(v value, target reflect.Value, path string) bool {
-	switch target.Kind() {
+func (d *decoder) byKind(p *plan, v value, target reflect.Value, at *place) bool {
+	switch p.kind {
 	case reflect.Struct:
-		return v.kind == isObject && d.object(v, target, path)
+		return v.kind() == isObject && d.object(p, v, target, at)
 	case reflect.Map:
-		return v.kind == isObject && d.mapOf(v, target, path)
-	case reflect.Slice, reflect.Array:
-		return d.list(v, target, path)
+		return v.kind() == isObject && d.mapOf(p, v, target, at)
+	case reflect.Slice:
+		return d.slice(p, v, target, at)
+	case reflect.Array:
+		return d.array(p, v, target, at)
 	case reflect.String:
 		text, ok := v.asText()
 		if ok {
@@ -92,32 +104,56 @@ func (d *decoder) byKind(v value, target reflect.Value, path string) bool {
 			target.SetBool(is)
 		}
 		return ok
-	case reflect.Interface:
-		return unmarshalInto(v.raw, target)
 	}
 	return (target.CanInt() || target.CanUint() || target.CanFloat()) && v.setNumber(target)
 }
 
 // pointer decodes into what the pointer points to, and leaves a pointer nil whose value cannot be decoded.
-func (d *decoder) pointer(v value, target reflect.Value, path string) bool {
-	if v.kind == isNull {
+func (d *decoder) pointer(p *plan, v value, target reflect.Value, at *place) bool {
+	if v.kind() == isNull {
 		return false
 	}
-	to := reflect.New(target.Type().Elem())
+	to := reflect.New(p.elem.t)
 	if !target.IsNil() {
 		to.Elem().Set(target.Elem())
 	}
-	if !d.decode(v, to.Elem(), path) {
+	if !d.decode(p.elem, v, to.Elem(), at) {
 		return false
 	}
 	target.Set(to)
 	return true
 }
 
-// unmarshalInto lets encoding/json or the type itself decode; a failure leaves the target as it was.
-func unmarshalInto(raw []byte, target reflect.Value) bool {
+// decodeAny decodes into an interface; one with methods takes null only.
+func decodeAny(v value, target reflect.Value) bool {
+	if target.NumMethod() > 0 {
+		return unmarshalInto(v, target)
+	}
+	out, _, ok := anyAt(v, 0)
+	switch {
+	case !ok:
+	case out == nil:
+		target.SetZero()
+	default:
+		target.Set(reflect.ValueOf(out))
+	}
+	return ok
+}
+
+// unmarshalInto lets encoding/json decode; a failure leaves the target as it was.
+func unmarshalInto(v value, target reflect.Value) bool {
 	to := reflect.New(target.Type())
-	if json.Unmarshal(raw, to.Interface()) != nil {
+	if json.Unmarshal(v, to.Interface()) != nil {
+		return false
+	}
+	target.Set(to.Elem())
+	return true
+}
+
+// unmarshalByItself lets a type decode itself; a failure leaves the target as it was.
+func unmarshalByItself(v value, target reflect.Value) bool {
+	to := reflect.New(target.Type())
+	if to.Interface().(json.Unmarshaler).UnmarshalJSON(v) != nil {
 		return false
 	}
 	target.Set(to.Elem())
@@ -145,27 +181,20 @@ func setJSONNumber(v value, target reflect.Value) bool {
 }
 
 // object decodes members into the fields of a struct. A document whose every known member cannot be decoded is still an object.
-func (d *decoder) object(v value, target reflect.Value, path string) bool {
-	fields := fieldsOf(target.Type())
-	for _, m := range v.members {
-		f, ok := fields.find(m.name)
+func (d *decoder) object(p *plan, v value, target reflect.Value, at *place) bool {
+	for w := v.walk(); ; {
+		name, member, ok := w.member()
 		if !ok {
+			return true
+		}
+		f := p.fields.find(name)
+		if f == nil {
 			continue
 		}
-		to, ok := fieldByIndex(target, f.index)
-		if !ok {
-			continue
+		if to, ok := fieldByIndex(target, f.index); ok {
+			d.member(f.plan, member, to, &place{above: at, name: f.name})
 		}
-		d.member(m.value, to, join(path, f.name))
 	}
-	return true
-}
-
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
 }
 
 // fieldByIndex is a field of a struct or of what the struct embeds; embedded pointers are allocated. False: an embedded pointer cannot be set.
@@ -186,138 +215,63 @@ func fieldByIndex(v reflect.Value, index []int) (reflect.Value, bool) {
 }
 
 // mapOf decodes an object into a map; a member that cannot be decoded is left out.
-func (d *decoder) mapOf(v value, target reflect.Value, path string) bool {
-	t := target.Type()
-	if t.Key().Kind() != reflect.String {
-		return unmarshalInto(v.raw, target)
+func (d *decoder) mapOf(p *plan, v value, target reflect.Value, at *place) bool {
+	if p.elem == nil {
+		return unmarshalInto(v, target) // its keys are no texts
 	}
-	out := reflect.MakeMapWithSize(t, len(v.members))
-	for _, m := range v.members {
-		at := reflect.New(t.Elem()).Elem()
-		if d.member(m.value, at, join(path, m.name)) {
-			out.SetMapIndex(reflect.ValueOf(m.name).Convert(t.Key()), at)
+	out := reflect.MakeMap(p.t)
+	for w := v.walk(); ; {
+		name, member, ok := w.member()
+		if !ok {
+			break
+		}
+		key, to := textOf(name), reflect.New(p.elem.t).Elem()
+		if d.member(p.elem, member, to, &place{above: at, name: key}) {
+			out.SetMapIndex(reflect.ValueOf(key).Convert(p.t.Key()), to)
 		}
 	}
 	target.Set(out)
 	return true
 }
 
-// list decodes a list, or a value as a list of one. An element that cannot be decoded is left out.
-func (d *decoder) list(v value, target reflect.Value, path string) bool {
-	t := target.Type()
-	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 {
-		return unmarshalInto(v.raw, target) // base64
-	}
-	if v.kind != isList {
-		at := reflect.New(t.Elem()).Elem()
-		if !d.decode(v, at, path) {
+// slice decodes a list, or a value as a list of one. An element that cannot be decoded is left out.
+func (d *decoder) slice(p *plan, v value, target reflect.Value, at *place) bool {
+	switch {
+	case p.way == asBytes:
+		return unmarshalInto(v, target)
+	case v.kind() != isList:
+		out := reflect.MakeSlice(p.t, 1, 1)
+		if !d.decode(p.elem, v, out.Index(0), at) {
 			return false
 		}
-		setElements(target, []reflect.Value{at})
+		target.Set(out)
 		return true
 	}
-	elements := make([]reflect.Value, 0, len(v.list))
-	for i, element := range v.list {
-		at := reflect.New(t.Elem()).Elem()
-		if d.member(element, at, fmt.Sprintf("%s[%d]", path, i)) {
-			elements = append(elements, at)
+	length := 0
+	for w := v.walk(); ; length++ {
+		if _, ok := w.element(); !ok {
+			break
 		}
 	}
-	setElements(target, elements)
+	out := reflect.MakeSlice(p.t, length, length)
+	set := 0
+	w := v.walk()
+	for i := range length {
+		element, _ := w.element()
+		if d.member(p.elem, element, out.Index(set), &place{above: at, isElement: true, index: i}) {
+			set++
+		}
+	}
+	target.Set(out.Slice3(0, set, set))
 	return true
 }
 
-func setElements(target reflect.Value, elements []reflect.Value) {
-	if target.Kind() == reflect.Slice {
-		target.Set(reflect.MakeSlice(target.Type(), len(elements), len(elements)))
+// array is slice for an array, which has no room for some elements.
+func (d *decoder) array(p *plan, v value, target reflect.Value, at *place) bool {
+	list := reflect.New(reflect.SliceOf(p.elem.t)).Elem()
+	if !d.slice(&plan{t: list.Type(), kind: reflect.Slice, elem: p.elem}, v, list, at) {
+		return false
 	}
-	for i, e := range elements {
-		if i < target.Len() {
-			target.Index(i).Set(e)
-		}
-	}
-}
-
-// field is a member that a struct takes.
-type field struct {
-	name   string
-	index  []int
-	tagged bool
-}
-
-type fields []field
-
-// find looks a name up, then the name in another case, as encoding/json does.
-func (all fields) find(name string) (field, bool) {
-	for _, f := range all {
-		if f.name == name {
-			return f, true
-		}
-	}
-	for _, f := range all {
-		if strings.EqualFold(f.name, name) {
-			return f, true
-		}
-	}
-	return field{}, false
-}
-
-var knownFields sync.Map // reflect.Type to fields
-
-func fieldsOf(t reflect.Type) fields {
-	if known, ok := knownFields.Load(t); ok {
-		return known.(fields)
-	}
-	all := collect(t, nil, map[reflect.Type]bool{})
-	// Of two fields of one name the shallower counts, then the tagged; two that are equal in both hide each other.
-	slices.SortStableFunc(all, func(a, b field) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(len(a.index), len(b.index)), cmp.Compare(rank(b.tagged), rank(a.tagged)))
-	})
-	var out fields
-	for i := 0; i < len(all); {
-		end := i + 1
-		for end < len(all) && all[end].name == all[i].name {
-			end++
-		}
-		if end == i+1 || len(all[i].index) != len(all[i+1].index) || all[i].tagged != all[i+1].tagged {
-			out = append(out, all[i])
-		}
-		i = end
-	}
-	knownFields.Store(t, out)
-	return out
-}
-
-func rank(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// collect lists the fields of a struct and of what the struct embeds.
-func collect(t reflect.Type, index []int, within map[reflect.Type]bool) (all fields) {
-	if within[t] {
-		return nil // a type that embeds itself by pointer
-	}
-	within[t] = true
-	defer delete(within, t)
-	for i := range t.NumField() {
-		f := t.Field(i)
-		tag := f.Tag.Get("json")
-		name, _, _ := strings.Cut(tag, ",")
-		inner := f.Type
-		if inner.Kind() == reflect.Pointer {
-			inner = inner.Elem()
-		}
-		at := append(slices.Clone(index), i)
-		switch {
-		case tag == "-":
-		case f.Anonymous && name == "" && inner.Kind() == reflect.Struct:
-			all = append(all, collect(inner, at, within)...)
-		case f.IsExported():
-			all = append(all, field{cmp.Or(name, f.Name), at, name != ""})
-		}
-	}
-	return all
+	reflect.Copy(target, list)
+	return true
 }

@@ -3,7 +3,6 @@
 package loose
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -46,8 +45,8 @@ func Decode(text []byte, into any) (odd []string, err error) {
 		return nil, err
 	}
 	d := decoder{}
-	if !d.decode(root, target.Elem(), "") {
-		return nil, fmt.Errorf("the document is %s, which is no %s", root.kind, wanted(target.Elem().Type()))
+	if !d.decode(planOf(target.Type().Elem()), root, target.Elem(), nil) {
+		return nil, fmt.Errorf("the document is %s, which is no %s", root.kind(), wanted(target.Elem().Type()))
 	}
 	return d.odd, nil
 }
@@ -67,152 +66,6 @@ func wanted(t reflect.Type) string {
 		return "bool"
 	}
 	return "number"
-}
-
-// kind is the type of a JSON value, with its article.
-type kind string
-
-const (
-	isNull   kind = "null"
-	isBool   kind = "a bool"
-	isNumber kind = "a number"
-	isText   kind = "a text"
-	isList   kind = "a list"
-	isObject kind = "an object"
-)
-
-// value is a JSON value with its text.
-type value struct {
-	kind    kind
-	raw     []byte
-	list    []value
-	members []member
-}
-
-type member struct {
-	name  string
-	value value
-}
-
-// parse reads a document. Some peers begin with a byte order mark, end with zero bytes, or write control characters into texts; parse takes
-// these as if they were absent, or blanks.
-func parse(text []byte) (value, error) {
-	text = bytes.TrimRight(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), "\x00")
-	text, err := checkSyntax(text)
-	if err != nil {
-		return value{}, err
-	}
-	p := parser{text: text, left: MaxValues}
-	v, ok := p.value(0)
-	if !ok {
-		return value{}, errTooMany
-	}
-	return v, nil
-}
-
-// parser walks over a text whose syntax is right.
-type parser struct {
-	text []byte
-	at   int
-	left int // how many values may follow
-}
-
-func (p *parser) skipBlanks() {
-	for p.at < len(p.text) && bytes.IndexByte([]byte(" \t\r\n"), p.text[p.at]) >= 0 {
-		p.at++
-	}
-}
-
-// value reads the next value; false: the document is beyond the bounds.
-func (p *parser) value(depth int) (v value, ok bool) {
-	p.skipBlanks()
-	if p.left--; p.left < 0 || depth > MaxDepth {
-		return v, false
-	}
-	began := p.at
-	ok = true
-	switch p.text[p.at] {
-	case '{':
-		v.kind = isObject
-		v.members, ok = p.object(depth)
-	case '[':
-		v.kind = isList
-		v.list, ok = p.elements(depth)
-	case '"':
-		v.kind = isText
-		p.skipText()
-	case 'n':
-		v.kind = isNull
-		p.at += len("null")
-	case 't':
-		v.kind = isBool
-		p.at += len("true")
-	case 'f':
-		v.kind = isBool
-		p.at += len("false")
-	default:
-		v.kind = isNumber
-		for p.at < len(p.text) && bytes.IndexByte([]byte("+-.0123456789eE"), p.text[p.at]) >= 0 {
-			p.at++
-		}
-	}
-	v.raw = p.text[began:p.at:p.at]
-	return v, ok
-}
-
-// object reads members up to the closing brace. Of two members of one name the last counts, as for encoding/json.
-func (p *parser) object(depth int) (members []member, ok bool) {
-	for p.at++; ; {
-		p.skipBlanks()
-		switch p.text[p.at] {
-		case '}':
-			p.at++
-			return members, true
-		case ',':
-			p.at++
-			continue
-		}
-		began := p.at
-		p.skipText()
-		name := textOf(p.text[began:p.at])
-		p.skipBlanks()
-		p.at++ // the colon
-		v, ok := p.value(depth + 1)
-		if !ok {
-			return nil, false
-		}
-		members = append(members, member{name, v})
-	}
-}
-
-// elements reads a list up to the closing bracket.
-func (p *parser) elements(depth int) (list []value, ok bool) {
-	for p.at++; ; {
-		p.skipBlanks()
-		switch p.text[p.at] {
-		case ']':
-			p.at++
-			return list, true
-		case ',':
-			p.at++
-			continue
-		}
-		v, ok := p.value(depth + 1)
-		if !ok {
-			return nil, false
-		}
-		list = append(list, v)
-	}
-}
-
-// skipText moves behind the closing quotation mark.
-func (p *parser) skipText() {
-	for p.at++; p.text[p.at] != '"'; p.at++ {
-		if p.text[p.at] == '\\' {
-			p.at++
-		}
-	}
-	p.at++
 }
 
 // errNoJSON stands before the reason why a text is no JSON.

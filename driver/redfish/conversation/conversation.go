@@ -161,7 +161,7 @@ func (c *Conversation) openSession() error {
 		return err
 	}
 	c.token = secret.New(a.header.Get("X-Auth-Token"))
-	c.session, c.asked = a.created(), false
+	c.session, c.asked = newOrder(a).Created, false
 	if what := notRedfish(a.body); c.token.Empty() && len(a.body) > 0 && what != "" {
 		return c.strangePage(a, what)
 	}

@@ -32,18 +32,6 @@ type answer struct {
 	doubt  *refusal.Refusal // in an answer that says both that the request succeeded and that it did not; nil: none
 }
 
-// created is the path of what a request has made: by the Location header, or else by the body; empty: the BMC does not say.
-func (a *answer) created() string {
-	if at := link.Join(a.path, a.header.Get("Location")); at != "" {
-		return at
-	}
-	var doc link.Link
-	if json.Unmarshal(a.body, &doc) != nil || doc.Path == "" {
-		return ""
-	}
-	return link.Join(a.path, doc.Path)
-}
-
 // ask sends a request with what the login gave, and follows redirects of the BMC to another spelling of the path. An answer that is no success
 // is a *refusal.Refusal. Each order has a connection of its own, because a BMC that cuts a connection at its second use would leave open
 // whether the BMC took the order.
@@ -247,7 +235,7 @@ func notRedfish(body []byte) string {
 	switch {
 	case len(text) == 0:
 		return "an empty page"
-	case bytes.Equal(bytes.Join(bytes.Fields(text), nil), []byte("{}")):
+	case text[0] == '{' && string(bytes.TrimSpace(text[1:])) == "}":
 		return "an empty object"
 	case text[0] == '<':
 		return "a page of HTML, such as a login page"

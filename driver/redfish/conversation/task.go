@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -37,18 +38,20 @@ func (t Task) HasFailed() bool {
 // HasEnded tells whether the task works no more.
 func (t Task) HasEnded() bool { return t.State == "Completed" || t.HasFailed() }
 
-// newOrder reads from an answer what the BMC has made of an order: a task, or a resource.
+// newOrder reads from an answer what the BMC has made of an order: a task, or a resource, which the Location header names, or else the body.
 func newOrder(a *answer) Order {
-	o := Order{Created: a.created(), body: a.body}
-	var doc struct {
-		Type string    `json:"@odata.type"`
-		Path link.Link `json:"@odata.id"`
+	var doc any
+	if len(a.body) > 0 {
+		_, _ = loose.Decode(a.body, &doc)
 	}
-	_, _ = loose.Decode(a.body, &doc)
-	isTask := strings.Contains(doc.Type, "Task.")
+	o := Order{Created: cmp.Or(link.Join(a.path, a.header.Get("Location")), link.Join(a.path, link.In(doc))), body: a.body}
+	members, _ := doc.(map[string]any)
+	kind, _ := members["@odata.type"].(string)
+	own := link.Join(a.path, link.In(members["@odata.id"]))
+	isTask := strings.Contains(kind, "Task.")
 	switch {
-	case isTask && doc.Path.Path != "":
-		o.Task = link.Join(a.path, doc.Path.Path)
+	case isTask && own != "":
+		o.Task = own
 	case isTask || a.status == http.StatusAccepted || strings.Contains(o.Created, "/Task"):
 		o.Task = o.Created
 	}
