@@ -51,18 +51,18 @@ const Bound = 2 * time.Second
 
 // RunInMemory is Run for a machine whose BMC is in memory: each part has a clock of its own.
 func RunInMemory(t *testing.T, rig func(*testing.T) Machine) {
-	run(func(name string, part func(*testing.T)) {
+	runContract(func(name string, part func(*testing.T)) {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, part) })
 	}, rig)
 }
 
 // Run proves the contract. rig makes a fresh machine for each part.
 func Run(t *testing.T, rig func(*testing.T) Machine) {
-	run(func(name string, part func(*testing.T)) { t.Run(name, part) }, rig)
+	runContract(func(name string, part func(*testing.T)) { t.Run(name, part) }, rig)
 }
 
-// run proves the contract; in runs one part.
-func run(in func(name string, part func(*testing.T)), rig func(*testing.T) Machine) {
+// runContract proves the contract; in runs one part.
+func runContract(in func(name string, part func(*testing.T)), rig func(*testing.T) Machine) {
 	in("power", func(t *testing.T) { testPower(t, rig(t)) })
 	in("soft off", func(t *testing.T) { testSoftOff(t, rig(t)) })
 	in("boot device", func(t *testing.T) { testBootDevice(t, rig(t)) })

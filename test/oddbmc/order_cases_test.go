@@ -201,13 +201,14 @@ func TestErrorsWithoutWords(t *testing.T) {
 		status     int
 		id         string
 		args       []any
+		words      string
 		do         func(ctx context.Context, w *world) error
 	}{
-		{"power off", resetPath, http.StatusBadRequest, "Base.1.18.ActionParameterNotSupported", []any{"ResetType", "ComputerSystem.Reset"},
+		{"power off", resetPath, http.StatusBadRequest, "Base.1.18.ActionParameterNotSupported", []any{"ResetType", "ComputerSystem.Reset"}, "a parameter is not supported",
 			func(ctx context.Context, w *world) error { return w.driver.SetPower(ctx, w.node, metal.PowerOff) }},
-		{"insertion", insertPath, http.StatusBadRequest, "iLO.2.24.MaxVirtualMediaConnectionEstablished", nil,
+		{"insertion", insertPath, http.StatusBadRequest, "iLO.2.24.MaxVirtualMediaConnectionEstablished", nil, "the virtual drive is in use already",
 			func(ctx context.Context, w *world) error { plan(w); return w.media.PrepareRamdisk(ctx, w.node) }},
-		{"boot device", systemPath, http.StatusForbidden, "Base.1.18.InsufficientPrivilege", nil,
+		{"boot device", systemPath, http.StatusForbidden, "Base.1.18.InsufficientPrivilege", nil, "this user lacks the privilege",
 			func(ctx context.Context, w *world) error {
 				return w.driver.SetBootDevice(ctx, w.node, rescue.Boot{Device: "pxe"})
 			}},
@@ -222,7 +223,7 @@ func TestErrorsWithoutWords(t *testing.T) {
 					t.Error("done, want the refusal of the BMC")
 					return
 				}
-				for _, part := range append([]any{c.id[strings.LastIndexByte(c.id, '.')+1:]}, c.args...) {
+				for _, part := range append([]any{c.words, c.id[strings.LastIndexByte(c.id, '.')+1:]}, c.args...) {
 					if !strings.Contains(err.Error(), part.(string)) {
 						t.Errorf("%v; want %s in it", err, part)
 					}

@@ -161,10 +161,12 @@ func TestRedirects(t *testing.T) {
 
 // TestWrongPassword: a password that never worked is tried once, because BMCs lock accounts.
 func TestWrongPassword(t *testing.T) {
-	b := &bmc{answers: map[string]string{"GET /redfish/v1": "401 {}"}}
-	c := must.Get(talk(t, b, func(s *Settings) { s.Logins = &driver.Logins{} }))(t)
-	if _, err := c.Get(RootPath, &struct{}{}); !problem.Is(err, problem.Invalid) || b.count("GET /redfish/v1/") != 1 {
-		t.Errorf("%v after %d requests, want invalid after one", err, b.count("GET /redfish/v1/"))
+	for what, logins := range map[string]*driver.Logins{"that remembers logins": {}, "that remembers nothing": nil} {
+		b := &bmc{answers: map[string]string{"GET /redfish/v1": "401 {}"}}
+		c := must.Get(talk(t, b, func(s *Settings) { s.Logins = logins }))(t)
+		if _, err := c.Get(RootPath, &struct{}{}); !problem.Is(err, problem.Invalid) || b.count("GET /redfish/v1/") != 1 {
+			t.Errorf("a process %s: %v after %d requests, want invalid after one", what, err, b.count("GET /redfish/v1/"))
+		}
 	}
 }
 

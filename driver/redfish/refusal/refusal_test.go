@@ -10,21 +10,23 @@ func TestRefusalsWithin(t *testing.T) {
 	for _, c := range []struct {
 		body   string
 		isRead bool
-		want   bool
+		want   bool // the request was surely refused
+		doubt  bool // only a look at the machine tells
 	}{
-		{info("Base.1.8.InternalError", "Critical"), false, true},
-		{info("Base.1.8.ActionParameterUnknown", ""), false, true},
-		{info("Odd.1.0.FirmwareFlashing", ""), false, false}, // nobody knows whether the order was taken: a look tells
-		{info("Odd.1.0.Interlock", ""), true, true},
-		{info("Base.1.8.Success", ""), false, false},
-		{info("iLO.2.14.SystemResetRequired", ""), false, false},
-		{info("Odd.1.0.Interlock", "OK"), false, false},
-		{`{"@odata.id":"/x","error":{"@Message.ExtendedInfo":[{"MessageId":"Odd.1.0.Interlock"}]}}`, true, false},
-		{`{"@odata.id":"/x","@Message.ExtendedInfo":[{"MessageId":"Odd.1.0.Interlock"}]}`, true, false},
-		{`{"Name":"x"}`, false, false}, {"", false, false},
+		{info("Base.1.8.InternalError", "Critical"), false, true, false},
+		{info("Base.1.8.ActionParameterUnknown", ""), false, true, false},
+		{info("Odd.1.0.FirmwareFlashing", ""), false, false, true}, // nobody knows whether the order was taken: a look tells
+		{info("Odd.1.0.Interlock", ""), true, true, false},
+		{info("Base.1.8.Success", ""), false, false, false},
+		{info("Base.1.8.Success", ""), true, false, false},
+		{info("iLO.2.14.SystemResetRequired", ""), false, false, false},
+		{info("Odd.1.0.Interlock", "OK"), false, false, false},
+		{`{"@odata.id":"/x","error":{"@Message.ExtendedInfo":[{"MessageId":"Odd.1.0.Interlock"}]}}`, true, false, false},
+		{`{"@odata.id":"/x","@Message.ExtendedInfo":[{"MessageId":"Odd.1.0.Interlock"}]}`, true, false, false},
+		{`{"Name":"x"}`, false, false, false}, {"", false, false, false},
 	} {
-		if r, got := Within([]byte(c.body), c.isRead); got != c.want || got && r == nil {
-			t.Errorf("%s, read %t: a refusal %t, want %t", c.body, c.isRead, got, c.want)
+		if r, got := Within([]byte(c.body), c.isRead); got != c.want || (r != nil) != (c.want || c.doubt) {
+			t.Errorf("%s, read %t: refusal %v, sure %t; want a refusal %t, sure %t", c.body, c.isRead, r, got, c.want || c.doubt, c.want)
 		}
 	}
 }
