@@ -174,9 +174,9 @@ api: ## write docs/api/openapi.json and docs/api/diagnosis.json again
 	$(GO) test ./api/ironic -run TestReference -count 1 -update
 	$(GO) test ./test/reportschema -run TestSchemaIsCurrent -count 1 -update
 
-bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory, a region of 2,000 hosts, and 500 servers of a dead one; BENCH="--versus URL" compares
+bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory, a region of 2,000 hosts, 500 servers of a dead one, the power of 1,000 machines, and the decoding of a BMC's answer; BENCH="--versus URL" compares
 	$(GO) run ./bench $(BENCH)
-	$(GO) test -run '^$$' -bench 'Region|Renewals|Resumed|1000$$|Cyclades|Evacuate' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage
+	$(GO) test -run '^$$' -bench 'Region|Renewals|Resumed|1000$$|Cyclades|Evacuate|Decode' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage ./driver/redfish ./wire/loose
 
 foreign: ## run the verbs of a rescue against each recorded Redfish tree below TREES=DIR, and print what each BMC is told
 	SALVOR_TREES=$(abspath $(TREES)) $(GO) test -v -count 1 -run TestTrees ./driver/redfish

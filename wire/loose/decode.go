@@ -10,33 +10,36 @@ import (
 )
 
 // decoder collects the paths of values that could not be decoded.
-type decoder struct{ odd []string }
+type decoder struct {
+	odd []string
+	at  []place // where the value in hand stands, from the document on
+}
 
-// place is where a value stands: a member of an object, or an element of a list.
+// place is a member of an object by its name, or an element of a list by its index.
 type place struct {
-	above     *place // nil: the document
 	name      string
 	isElement bool
-	index     int // of an element
+	index     int
 }
 
-func (at *place) String() string {
-	if at == nil {
-		return ""
+// path is where the value in hand stands, such as Boot.Status or Members[3].
+func (d *decoder) path() (out string) {
+	for _, p := range d.at {
+		switch {
+		case p.isElement:
+			out += "[" + strconv.Itoa(p.index) + "]"
+		case out == "":
+			out = p.name
+		default:
+			out += "." + p.name
+		}
 	}
-	above := at.above.String()
-	switch {
-	case at.isElement:
-		return above + "[" + strconv.Itoa(at.index) + "]"
-	case above == "":
-		return strings.Clone(at.name) // so that no place need live on the heap
-	}
-	return above + "." + at.name
+	return out
 }
 
-func (d *decoder) note(at *place) {
+func (d *decoder) note() {
 	if len(d.odd) < MaxOdd {
-		path := at.String()
+		path := d.path()
 		if len(path) > maxPath {
 			path = strings.ToValidUTF8(path[:maxPath], "") + "..."
 		}
@@ -45,22 +48,24 @@ func (d *decoder) note(at *place) {
 }
 
 // member decodes a value that is part of another, and notes its path if that fails. It tells whether the target was set.
-func (d *decoder) member(p *plan, v value, target reflect.Value, at *place) bool {
-	set := d.decode(p, v, target, at)
+func (d *decoder) member(p *plan, v value, target reflect.Value, at place) bool {
+	d.at = append(d.at, at)
+	set := d.decode(p, v, target)
 	if !set && !v.isUntold(p.isText) {
-		d.note(at)
+		d.note()
 	}
+	d.at = d.at[:len(d.at)-1]
 	return set
 }
 
 // decode sets a target. False: the value is not told, or is of another type, and the target is as it was.
-func (d *decoder) decode(p *plan, v value, target reflect.Value, at *place) bool {
+func (d *decoder) decode(p *plan, v value, target reflect.Value) bool {
 	switch p.way {
 	case asRaw:
 		target.SetBytes(slices.Clone(v))
 		return true
 	case asPointer:
-		return d.pointer(p, v, target, at)
+		return d.pointer(p, v, target)
 	case byItself:
 		return unmarshalByItself(v, target)
 	}
@@ -77,21 +82,21 @@ func (d *decoder) decode(p *plan, v value, target reflect.Value, at *place) bool
 		w := v.walk()
 		only, ok := w.element()
 		_, more := w.element()
-		return ok && !more && only.kind() != isList && d.decode(p, only, target, at)
+		return ok && !more && only.kind() != isList && d.decode(p, only, target)
 	}
-	return d.byKind(p, v, target, at)
+	return d.byKind(p, v, target)
 }
 
-func (d *decoder) byKind(p *plan, v value, target reflect.Value, at *place) bool {
+func (d *decoder) byKind(p *plan, v value, target reflect.Value) bool {
 	switch p.kind {
 	case reflect.Struct:
-		return v.kind() == isObject && d.object(p, v, target, at)
+		return v.kind() == isObject && d.object(p, v, target)
 	case reflect.Map:
-		return v.kind() == isObject && d.mapOf(p, v, target, at)
+		return v.kind() == isObject && d.mapOf(p, v, target)
 	case reflect.Slice:
-		return d.slice(p, v, target, at)
+		return d.slice(p, v, target)
 	case reflect.Array:
-		return d.array(p, v, target, at)
+		return d.array(p, v, target)
 	case reflect.String:
 		text, ok := v.asText()
 		if ok {
@@ -109,7 +114,7 @@ func (d *decoder) byKind(p *plan, v value, target reflect.Value, at *place) bool
 }
 
 // pointer decodes into what the pointer points to, and leaves a pointer nil whose value cannot be decoded.
-func (d *decoder) pointer(p *plan, v value, target reflect.Value, at *place) bool {
+func (d *decoder) pointer(p *plan, v value, target reflect.Value) bool {
 	if v.kind() == isNull {
 		return false
 	}
@@ -117,7 +122,7 @@ func (d *decoder) pointer(p *plan, v value, target reflect.Value, at *place) boo
 	if !target.IsNil() {
 		to.Elem().Set(target.Elem())
 	}
-	if !d.decode(p.elem, v, to.Elem(), at) {
+	if !d.decode(p.elem, v, to.Elem()) {
 		return false
 	}
 	target.Set(to)
@@ -181,7 +186,7 @@ func setJSONNumber(v value, target reflect.Value) bool {
 }
 
 // object decodes members into the fields of a struct. A document whose every known member cannot be decoded is still an object.
-func (d *decoder) object(p *plan, v value, target reflect.Value, at *place) bool {
+func (d *decoder) object(p *plan, v value, target reflect.Value) bool {
 	for w := v.walk(); ; {
 		name, member, ok := w.member()
 		if !ok {
@@ -192,7 +197,7 @@ func (d *decoder) object(p *plan, v value, target reflect.Value, at *place) bool
 			continue
 		}
 		if to, ok := fieldByIndex(target, f.index); ok {
-			d.member(f.plan, member, to, &place{above: at, name: f.name})
+			d.member(f.plan, member, to, place{name: f.name})
 		}
 	}
 }
@@ -215,7 +220,7 @@ func fieldByIndex(v reflect.Value, index []int) (reflect.Value, bool) {
 }
 
 // mapOf decodes an object into a map; a member that cannot be decoded is left out.
-func (d *decoder) mapOf(p *plan, v value, target reflect.Value, at *place) bool {
+func (d *decoder) mapOf(p *plan, v value, target reflect.Value) bool {
 	if p.elem == nil {
 		return unmarshalInto(v, target) // its keys are no texts
 	}
@@ -226,7 +231,7 @@ func (d *decoder) mapOf(p *plan, v value, target reflect.Value, at *place) bool 
 			break
 		}
 		key, to := textOf(name), reflect.New(p.elem.t).Elem()
-		if d.member(p.elem, member, to, &place{above: at, name: key}) {
+		if d.member(p.elem, member, to, place{name: key}) {
 			out.SetMapIndex(reflect.ValueOf(key).Convert(p.t.Key()), to)
 		}
 	}
@@ -235,13 +240,13 @@ func (d *decoder) mapOf(p *plan, v value, target reflect.Value, at *place) bool 
 }
 
 // slice decodes a list, or a value as a list of one. An element that cannot be decoded is left out.
-func (d *decoder) slice(p *plan, v value, target reflect.Value, at *place) bool {
+func (d *decoder) slice(p *plan, v value, target reflect.Value) bool {
 	switch {
 	case p.way == asBytes:
 		return unmarshalInto(v, target)
 	case v.kind() != isList:
 		out := reflect.MakeSlice(p.t, 1, 1)
-		if !d.decode(p.elem, v, out.Index(0), at) {
+		if !d.decode(p.elem, v, out.Index(0)) {
 			return false
 		}
 		target.Set(out)
@@ -258,7 +263,7 @@ func (d *decoder) slice(p *plan, v value, target reflect.Value, at *place) bool 
 	w := v.walk()
 	for i := range length {
 		element, _ := w.element()
-		if d.member(p.elem, element, out.Index(set), &place{above: at, isElement: true, index: i}) {
+		if d.member(p.elem, element, out.Index(set), place{isElement: true, index: i}) {
 			set++
 		}
 	}
@@ -267,9 +272,9 @@ func (d *decoder) slice(p *plan, v value, target reflect.Value, at *place) bool 
 }
 
 // array is slice for an array, which has no room for some elements.
-func (d *decoder) array(p *plan, v value, target reflect.Value, at *place) bool {
+func (d *decoder) array(p *plan, v value, target reflect.Value) bool {
 	list := reflect.New(reflect.SliceOf(p.elem.t)).Elem()
-	if !d.slice(&plan{t: list.Type(), kind: reflect.Slice, elem: p.elem}, v, list, at) {
+	if !d.slice(&plan{t: list.Type(), kind: reflect.Slice, elem: p.elem}, v, list) {
 		return false
 	}
 	reflect.Copy(target, list)

@@ -45,7 +45,7 @@ func Decode(text []byte, into any) (odd []string, err error) {
 		return nil, err
 	}
 	d := decoder{}
-	if !d.decode(planOf(target.Type().Elem()), root, target.Elem(), nil) {
+	if !d.decode(planOf(target.Type().Elem()), root, target.Elem()) {
 		return nil, fmt.Errorf("the document is %s, which is no %s", root.kind(), wanted(target.Elem().Type()))
 	}
 	return d.odd, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"salvor/driver"
 	"salvor/driver/redfish/link"
@@ -36,15 +37,16 @@ func (c *Conversation) links(ref string, one page) (link.Links, error) {
 	return out, nil
 }
 
+// emptyPause is the pause before a list is read again that is empty for the moment.
+const emptyPause = 800 * time.Millisecond
+
 // Members reads the links of a collection, at most most of them, page by page, and each once. A list that is empty, and had members a short
 // time ago, is read again after a pause.
 func (c *Conversation) Members(ref string, most int) ([]link.Link, error) {
 	out, err := c.membersOnce(ref, most)
-	for _, pause := range laterPauses {
-		if err != nil || len(out) > 0 || !c.Had(ref) && !c.settings.Memory.HadOrder(c.settings.Key) || driver.Pause(c.ctx, pause) != nil {
-			break
-		}
-		out, err = c.membersOnce(ref, most)
+	mayHide := err == nil && len(out) == 0 && (c.Had(ref) || c.settings.Memory.HadOrder(c.settings.Key))
+	if mayHide && driver.Pause(c.ctx, emptyPause) == nil {
+		return c.membersOnce(ref, most)
 	}
 	return out, err
 }

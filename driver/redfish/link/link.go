@@ -20,8 +20,21 @@ type Link struct {
 	Path string `json:"@odata.id"`
 }
 
+// reference has the members of an object that may hold a reference, the preferred first. Objects that hold more are not decoded whole.
+type reference struct {
+	ID   any `json:"@odata.id"`
+	Href any `json:"href"`
+	URI  any `json:"Uri"`
+}
+
 // UnmarshalJSON reads a link. What is no link is an empty one.
 func (l *Link) UnmarshalJSON(text []byte) error {
+	if text[0] == '{' {
+		var r reference
+		_, err := loose.Decode(text, &r)
+		l.Path = inObject(r.ID, r.Href, r.URI)
+		return err
+	}
 	var v any
 	if err := read(text, &v); err != nil {
 		return err
@@ -42,10 +55,16 @@ func In(v any) string {
 			return In(v[0])
 		}
 	case map[string]any:
-		for _, name := range []string{"@odata.id", "href", "Uri"} {
-			if ref, ok := v[name].(string); ok && !strings.ContainsAny(strings.TrimSpace(ref), " []{}<>\"") {
-				return strings.TrimSpace(ref)
-			}
+		return inObject(v["@odata.id"], v["href"], v["Uri"])
+	}
+	return ""
+}
+
+// inObject is the reference that the members of an object hold.
+func inObject(values ...any) string {
+	for _, v := range values {
+		if ref, ok := v.(string); ok && !strings.ContainsAny(strings.TrimSpace(ref), " []{}<>\"") {
+			return strings.TrimSpace(ref)
 		}
 	}
 	return ""
