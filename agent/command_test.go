@@ -152,7 +152,6 @@ func TestFinalizeExtras(t *testing.T) {
 		"too long":        {RescuePassword: strings.Repeat("x", maxPassword+1)},
 		"no such NIC":     order(wire.Extras{SSHInterfaces: []string{"52:54:00:99:99:99"}}),
 		"no MAC":          order(wire.Extras{SSHInterfaces: []string{"eth0"}}),
-		"network data":    order(wire.Extras{NetworkData: json.RawMessage(`{"links":[{}]}`)}),
 	} {
 		if err := a.finalize(bad); !problem.Is(err, problem.Invalid) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%s: %v", name, err)

@@ -15,6 +15,7 @@ import (
 
 	"salvor/agent/network"
 	"salvor/agent/step"
+	"salvor/networkdata"
 	"salvor/problem"
 	wire "salvor/wire/agent"
 )
@@ -164,31 +165,32 @@ func (a *Agent) plan(extras *wire.Extras) (network.Plan, error) {
 	return plan, nil
 }
 
-// planExtras checks now what could not be told to anybody later.
+// planExtras takes the network data as they are, since the network step follows what it can, and the NICs for ssh that may be there. Invalid: none of
+// those is a NIC of the machine or of the data.
 func (a *Agent) planExtras(plan *network.Plan, extras *wire.Extras) error {
 	known, err := a.macs()
 	if err != nil {
 		return err
 	}
 	if data := extras.NetworkData; len(data) > 0 && string(data) != "null" {
-		config, err := network.ParseData(data)
-		if err != nil {
-			return err
-		}
-		for _, link := range config.Links {
-			known = append(known, link.MAC.String())
-		}
 		plan.NetworkData = data
+		if parsed, err := networkdata.Parse(data); err == nil {
+			for _, link := range parsed.Links {
+				known = append(known, link.MAC)
+			}
+		}
 	}
 	for _, text := range extras.SSHInterfaces {
 		mac, err := net.ParseMAC(text)
 		if err != nil || len(mac) != 6 {
 			return problem.Invalidf("ssh_interfaces holds %.40q: want MAC addresses", text)
 		}
-		if !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, mac.String()) }) {
-			return problem.Invalidf("ssh_interfaces holds %s: this machine has no such NIC", mac)
+		if slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, mac.String()) }) {
+			plan.SSHInterfaces = append(plan.SSHInterfaces, mac.String())
 		}
-		plan.SSHInterfaces = append(plan.SSHInterfaces, mac.String())
+	}
+	if len(extras.SSHInterfaces) > 0 && len(plan.SSHInterfaces) == 0 {
+		return problem.Invalidf("ssh_interfaces holds %s: this machine has no such NIC", strings.Join(extras.SSHInterfaces, ", "))
 	}
 	return nil
 }

@@ -84,3 +84,19 @@ func TestHostKeyIsAwaited(t *testing.T) {
 		t.Errorf("%+v after %d waits", got, len(sleeps.list))
 	}
 }
+
+// TestFinalizeTakesStrangeNetworkData: network data that cannot be followed, and a NIC for ssh that is gone, cost no rescue.
+func TestFinalizeTakesStrangeNetworkData(t *testing.T) {
+	t.Parallel()
+	a, root, _, _ := newAgent(t, newIronic(t), "")
+	own := must.Get(a.macs())(t)[0]
+	for name, data := range map[string]string{"a link without id": `{"links":[{}]}`, "links no list": `{"links":3}`, "no object": `[]`, "null": `null`} {
+		order := wire.FinalizeParams{RescuePassword: testHash, Hashed: true, Salvor: &wire.Extras{
+			NetworkData: []byte(data), SSHInterfaces: []string{"52:54:00:99:99:99", strings.ToUpper(own)}}}
+		must.OK(t, a.finalize(order))
+		plan := must.Get(network.ReadPlan(root))(t)
+		if len(plan.SSHInterfaces) != 1 || plan.SSHInterfaces[0] != own {
+			t.Errorf("%s: ssh listens on %q, want %s", name, plan.SSHInterfaces, own)
+		}
+	}
+}

@@ -4,12 +4,17 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"salvor/agent/network"
 	"salvor/problem"
 )
 
-// Network is the step after Run: the tenant's network, by the plan that Run left.
+// networkReadyFile tells the ramdisk's init that ssh has addresses to listen on.
+const networkReadyFile = "run/salvor/network"
+
+// Network is the step after Run: the tenant's network, by the plan that Run left. Once ssh can be started, the ramdisk's init finds networkReadyFile;
+// Network goes on while something of the network may still come.
 func Network(ctx context.Context, root string, log *slog.Logger) error {
 	if err := Allowed(root); err != nil {
 		return err
@@ -22,6 +27,8 @@ func Network(ctx context.Context, root string, log *slog.Logger) error {
 			return problem.Forbiddenf("refused: --root wants a network namespace of its own: this one is the machine's")
 		}
 	}
-	setup := network.Setup{Root: root, Log: log}
+	setup := network.Setup{Root: root, Log: log, Ready: func() error {
+		return os.WriteFile(filepath.Join("/", root, networkReadyFile), nil, 0o644)
+	}}
 	return setup.Run(ctx)
 }

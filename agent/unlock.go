@@ -184,9 +184,6 @@ func (u *Unlock) open(order wire.Unlock) error {
 		// Only before the network is up: a second line changes no address.
 		plan := network.Plan{Move: network.MoveNo}
 		if data := order.NetworkData; len(data) > 0 && string(data) != "null" {
-			if _, err := network.ParseData(data); err != nil {
-				return err
-			}
 			plan.NetworkData = data
 		}
 		if err := network.WritePlan(u.Root, plan); err != nil {

@@ -55,7 +55,6 @@ func TestUnlock(t *testing.T) {
 		{"nothing in it", `{"version":1}`, "neither a hash nor a key"},
 		{"a line for shadow", `{"version":1,"hash":"x:0:0"}`, "no sha256 or sha512"},
 		{"two keys in one", `{"version":1,"keys":["ssh-ed25519 A\nssh-ed25519 B"]}`, "no line of the form"},
-		{"network data that is none", `{"version":1,"hash":"` + hash + `","network_data":{"links":3}}`, "network"},
 		{"a credential", `{"version":1,"hash":"` + hash + `","keys":["ssh-ed25519 AAAA me"]}`, ""},
 		{"the same again", `{"version":1,"hash":"` + hash + `","keys":["ssh-ed25519 AAAA me"]}`, ""},
 	} {

@@ -1,7 +1,6 @@
 package network
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"salvor/networkdata"
 	"salvor/problem"
 )
 
@@ -35,41 +35,84 @@ func listNICs() ([]netlink.Link, error) {
 	return found, nil
 }
 
-// buildLinks finds the physical links of a config, makes the others and sets all of them
-// up. The result is by id. What it made is gone again if it fails.
-func buildLinks(config *Config) (map[string]netlink.Link, error) {
-	present, err := listNICs()
-	if err != nil {
-		return nil, err
-	}
-	made := map[string]netlink.Link{}
-	for i, link := range config.Links {
-		switch link.Kind {
-		case Physical:
-			made[link.ID], err = findLink(present, link)
-		case Bond:
-			made[link.ID], err = makeBond(link, made, i)
-		case VLAN:
-			made[link.ID], err = makeVLAN(link, made, i)
-		}
-		if err == nil {
-			err = setLinkUp(made[link.ID], link.MTU)
-		}
-		if err != nil {
-			removeLinks(config, made)
-			return nil, fmt.Errorf("link %.60q: %w", link.ID, err)
-		}
-	}
-	return made, nil
+// stack is the links of a network_data.json as far as the machine has them. A link that cannot be had costs what stands on it, and no other; make
+// may be called again for those that came meanwhile.
+type stack struct {
+	data *networkdata.Data
+	made map[string]netlink.Link // by id
+	// members are those links that are in their bond, by id.
+	members map[string]bool
+	report  *report
 }
 
-// removeLinks takes bonds and VLANs away, the last first; members become NICs again.
-func removeLinks(config *Config, made map[string]netlink.Link) {
-	for _, link := range slices.Backward(config.Links) {
-		if on := made[link.ID]; on != nil && link.Kind != Physical {
-			_ = netlink.LinkDel(on) // the caller falls back to what is there
+func newStack(data *networkdata.Data, r *report) *stack {
+	return &stack{data: data, made: map[string]netlink.Link{}, members: map[string]bool{}, report: r}
+}
+
+// make finds the NICs that are not known yet, makes bonds and VLANs on the links that are there, and sets all of them up. It returns the ids of
+// those that are new.
+func (s *stack) make() (came []string) {
+	present, err := listNICs()
+	if err != nil {
+		s.report.set("links", err.Error())
+		return nil
+	}
+	s.report.clear("links")
+	for i := range s.data.Links {
+		link := &s.data.Links[i]
+		what := "link " + link.ID
+		if s.made[link.ID] != nil {
+			if link.Kind == networkdata.Bond {
+				s.addMembers(link)
+			}
+			continue
+		}
+		on, err := s.makeOne(present, link, i)
+		if err == nil {
+			err = netlink.LinkSetUp(on)
+		}
+		if err != nil {
+			s.remove(link, on)
+			s.report.set(what, fmt.Sprintf("link %q: %v", link.ID, err))
+			continue
+		}
+		s.made[link.ID] = on
+		s.report.clear(what)
+		s.setMTU(link)
+		came = append(came, link.ID)
+	}
+	return came
+}
+
+func (s *stack) makeOne(present []netlink.Link, link *networkdata.Link, number int) (netlink.Link, error) {
+	switch link.Kind {
+	case networkdata.Bond:
+		return s.makeBond(link, number)
+	case networkdata.VLAN:
+		return s.makeVLAN(link, number)
+	}
+	return s.findNIC(present, link.MAC)
+}
+
+// remove takes a bond or VLAN away that could not be finished; members become NICs again.
+func (s *stack) remove(link *networkdata.Link, on netlink.Link) {
+	if on == nil || link.Kind == networkdata.Physical {
+		return
+	}
+	_ = netlink.LinkDel(on) // the next call makes it anew
+	for _, id := range link.Members {
+		delete(s.members, id)
+	}
+}
+
+// complete tells whether each link is there, and each member in its bond.
+func (s *stack) complete() bool {
+	for _, link := range s.data.Links {
+		if s.made[link.ID] == nil || slices.ContainsFunc(link.Members, func(id string) bool { return !s.members[id] }) {
+			return false
 		}
 	}
+	return true
 }
 
 // createLink makes a link anew: one of this name is of an earlier try, or the bond0 that
@@ -83,89 +126,137 @@ func createLink(link netlink.Link) error {
 	return netlink.LinkAdd(link)
 }
 
-func findLink(present []netlink.Link, wanted Link) (netlink.Link, error) {
-	for _, link := range present {
-		a := link.Attrs()
-		if bytes.Equal(a.HardwareAddr, wanted.MAC) || bytes.Equal(a.PermHWAddr, wanted.MAC) {
-			return link, nil
+// findNIC finds a NIC by its MAC: first by the one that it was made with, since a bond gives its own MAC to its members.
+func (s *stack) findNIC(present []netlink.Link, mac string) (netlink.Link, error) {
+	for _, nic := range present {
+		if nic.Attrs().PermHWAddr.String() == mac {
+			return nic, nil
 		}
 	}
-	return nil, problem.NotFoundf("no NIC has the MAC %s", wanted.MAC)
-}
-
-func setLinkUp(link netlink.Link, mtu int) error {
-	if mtu != 0 && link.Attrs().MTU != mtu {
-		if err := netlink.LinkSetMTU(link, mtu); err != nil {
-			return fmt.Errorf("set mtu %d: %w", mtu, err)
+	for _, nic := range present {
+		if nic.Attrs().HardwareAddr.String() == mac && !s.isMember(nic) {
+			return nic, nil
 		}
 	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set up: %w", err)
-	}
-	return nil
+	return nil, problem.NotFoundf("no NIC has the MAC %s", mac)
 }
 
-func makeBond(link Link, made map[string]netlink.Link, number int) (netlink.Link, error) {
+// hardwareAddr is nil for no MAC.
+func hardwareAddr(mac string) net.HardwareAddr {
+	address, _ := net.ParseMAC(mac) // networkdata checked the form
+	return address
+}
+
+// isMember tells whether a NIC has been put into a bond.
+func (s *stack) isMember(nic netlink.Link) bool {
+	for id := range s.members {
+		if on := s.made[id]; on != nil && on.Attrs().Index == nic.Attrs().Index {
+			return true
+		}
+	}
+	return false
+}
+
+// setMTU follows the mtu of a link as far as the kernel does. A VLAN cannot have more than the link below, so that link gets as much if its own mtu
+// is not given.
+func (s *stack) setMTU(link *networkdata.Link) {
+	on, what := s.made[link.ID], "mtu of link "+link.ID
+	if link.MTU == 0 || on.Attrs().MTU == link.MTU {
+		return
+	}
+	if parent := s.data.Link(link.Parent); parent != nil && parent.MTU == 0 {
+		if below := s.made[parent.ID]; below.Attrs().MTU < link.MTU && netlink.LinkSetMTU(below, link.MTU) == nil {
+			below.Attrs().MTU = link.MTU
+		}
+	}
+	if err := netlink.LinkSetMTU(on, link.MTU); err != nil {
+		s.report.set(what, fmt.Sprintf("link %q: mtu %d cannot be set, %d stays: %v", link.ID, link.MTU, on.Attrs().MTU, err))
+		return
+	}
+	on.Attrs().MTU = link.MTU
+	s.report.clear(what)
+}
+
+func (s *stack) makeBond(link *networkdata.Link, number int) (netlink.Link, error) {
+	if !slices.ContainsFunc(link.Members, func(id string) bool { return s.made[id] != nil }) {
+		return nil, problem.NotFoundf("none of its members is there")
+	}
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = fmt.Sprintf("bond%d", number)
-	attributes.HardwareAddr = link.MAC
+	attributes.HardwareAddr = hardwareAddr(link.MAC)
 	bond := netlink.NewLinkBond(attributes)
 	bond.Mode = netlink.StringToBondMode(link.Mode)
 	bond.Miimon = link.Miimon
 	if link.HashPolicy != "" {
-		policy := netlink.StringToBondXmitHashPolicy(link.HashPolicy)
-		if policy == netlink.BOND_XMIT_HASH_POLICY_UNKNOWN {
-			return nil, problem.Invalidf("bond_xmit_hash_policy %.40q is not known", link.HashPolicy)
-		}
-		bond.XmitHashPolicy = policy
+		bond.XmitHashPolicy = netlink.StringToBondXmitHashPolicy(link.HashPolicy)
 	}
 	if err := createLink(bond); err != nil {
 		return nil, fmt.Errorf("make bond: %w", err)
 	}
-	for _, id := range link.Members {
-		member := made[id]
-		if err := netlink.LinkSetDown(member); err != nil { // a bond takes only what is down
-			return bond, fmt.Errorf("set %s down: %w", member.Attrs().Name, err)
-		}
-		if err := netlink.LinkSetMaster(member, bond); err != nil {
-			return bond, fmt.Errorf("put %s into the bond: %w", member.Attrs().Name, err)
-		}
-		if err := netlink.LinkSetUp(member); err != nil {
-			return bond, fmt.Errorf("set %s up: %w", member.Attrs().Name, err)
-		}
+	s.made[link.ID] = bond
+	s.addMembers(link)
+	delete(s.made, link.ID)
+	if !slices.ContainsFunc(link.Members, func(id string) bool { return s.members[id] }) {
+		return bond, problem.Unavailablef("none of its members can be put into it")
 	}
 	return netlink.LinkByName(attributes.Name)
 }
 
-func makeVLAN(link Link, made map[string]netlink.Link, number int) (netlink.Link, error) {
-	parent := made[link.Parent]
+// addMembers puts those members into a bond that are there and not in it.
+func (s *stack) addMembers(link *networkdata.Link) {
+	bond := s.made[link.ID]
+	for _, id := range link.Members {
+		what := "member " + id
+		member := s.made[id]
+		if member == nil || s.members[id] { // what is not there is told as a link
+			continue
+		}
+		if err := addMember(bond, member); err != nil {
+			s.report.set(what, fmt.Sprintf("link %q: member %q: %v", link.ID, id, err))
+			_ = netlink.LinkSetUp(member)
+			continue
+		}
+		s.members[id] = true
+		s.report.clear(what)
+	}
+}
+
+func addMember(bond, member netlink.Link) error {
+	if err := netlink.LinkSetDown(member); err != nil { // a bond takes only what is down
+		return fmt.Errorf("set %s down: %w", member.Attrs().Name, err)
+	}
+	if err := netlink.LinkSetMaster(member, bond); err != nil {
+		return fmt.Errorf("put %s into the bond: %w", member.Attrs().Name, err)
+	}
+	if err := netlink.LinkSetUp(member); err != nil {
+		return fmt.Errorf("set %s up: %w", member.Attrs().Name, err)
+	}
+	return nil
+}
+
+func (s *stack) makeVLAN(link *networkdata.Link, number int) (netlink.Link, error) {
+	parent := s.made[link.Parent]
+	if parent == nil {
+		return nil, problem.NotFoundf("the link %q below it is not there", link.Parent)
+	}
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = fmt.Sprintf("vlan%d.%d", number, link.Tag)
 	attributes.ParentIndex = parent.Attrs().Index
-	attributes.HardwareAddr = link.MAC
+	attributes.HardwareAddr = hardwareAddr(link.MAC)
 	if err := createLink(&netlink.Vlan{LinkAttrs: attributes, VlanId: link.Tag}); err != nil {
 		return nil, fmt.Errorf("make vlan %d on %s: %w", link.Tag, parent.Attrs().Name, err)
 	}
 	return netlink.LinkByName(attributes.Name)
 }
 
-// setAddress adds one address and the routes over it.
-func setAddress(link netlink.Link, address netip.Prefix, routes []Route) error {
+// addAddress adds an address to a link.
+func addAddress(link netlink.Link, address netip.Prefix) error {
 	own := &netlink.Addr{IPNet: ipNet(address)}
 	if address.Addr().Is6() {
 		own.Flags = unix.IFA_F_NODAD // else ssh cannot listen on it for a second
 	}
 	if err := netlink.AddrReplace(link, own); err != nil {
 		return fmt.Errorf("add address %s to %s: %w", address, link.Attrs().Name, err)
-	}
-	for _, route := range routes {
-		r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(route.To), Gw: route.Via.AsSlice()}
-		if !address.Masked().Contains(route.Via) && !route.Via.IsLinkLocalUnicast() {
-			r.Flags = int(netlink.FLAG_ONLINK)
-		}
-		if err := netlink.RouteReplace(r); err != nil {
-			return fmt.Errorf("route %s by %s on %s: %w", route.To, route.Via, link.Attrs().Name, err)
-		}
 	}
 	return nil
 }
@@ -190,6 +281,11 @@ func dropAddresses(link netlink.Link, except netip.Prefix) error {
 		}
 	}
 	return nil
+}
+
+// dropAddress takes one IPv6 address from a link.
+func dropAddress(link netlink.Link, address netip.Addr) error {
+	return netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(address, address.BitLen()))})
 }
 
 // renewIPv6 makes the kernel forget the addresses and routes of the network that was

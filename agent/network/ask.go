@@ -2,72 +2,157 @@ package network
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
 )
 
-// dhcpResult is how DHCP on one link ended.
-type dhcpResult struct {
+// questions are what DHCP servers are asked, and what came of that.
+type questions struct {
+	ctx     context.Context
+	running *sync.WaitGroup
+	answers chan answer
+	// open are the links that are asking, by question: the position of a network in the data, or below 0 that of a NIC.
+	open map[int]netlink.Link
+	// ready are the links, by index, whose addresses are the tenant's.
+	ready map[int]bool
+	// leased are the links that asked for a lease of IPv4.
+	leased []netlink.Link
+	// renewed tells whether a lease must be renewed by this process.
+	renewed bool
+}
+
+// answer is how a question ended.
+type answer struct {
+	question    int
 	link        netlink.Link
+	metric      int
 	offer       Offer
+	six         *lease6
 	keptAddress bool // no server answered; the address held stays
 	err         error
 }
 
-// leases asks DHCP on the links and waits until ssh has an address: on all of its
-// links, or on one while the others had their time.
-func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready map[int]bool) ([]netip.Addr, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	answers := make(chan dhcpResult, len(asking))
-	open := map[int]bool{} // links by index
-	for _, link := range asking {
-		open[link.Attrs().Index] = true
-		go func() { answers <- s.ask(ctx, link) }()
-	}
-	defer func() {
-		cancel()
-		for range open { // nobody changes the network once Run is over
-			<-answers
+// start runs a question; it may answer more than once, until its function returns.
+func (s *Setup) start(question int, link netlink.Link, run func(ctx context.Context, tell func(answer))) {
+	s.open[question] = link
+	s.running.Go(func() {
+		run(s.ctx, func(a answer) {
+			a.question, a.link = question, link
+			select {
+			case s.answers <- a:
+			case <-s.ctx.Done():
+			}
+		})
+	})
+}
+
+// ask asks for a lease of IPv4.
+func (s *Setup) ask(question int, link netlink.Link, metric int) {
+	s.leased = append(s.leased, link)
+	s.start(question, link, func(ctx context.Context, tell func(answer)) {
+		a := s.ask4(ctx, link)
+		a.metric = metric
+		tell(a)
+	})
+}
+
+// ask6 asks by DHCPv6 for an address or for name servers.
+func (s *Setup) ask6(question int, link netlink.Link, address bool) {
+	s.start(question, link, func(ctx context.Context, tell func(answer)) {
+		c := client6{nic: link.Attrs().Name, mac: link.Attrs().HardwareAddr, before: s.before6()}
+		if !address {
+			if dns, err := c.inform(ctx); err == nil {
+				tell(answer{six: &lease6{dns: dns}})
+			}
+			return
 		}
-	}()
+		c.hold(ctx, func(l lease6) { tell(answer{six: &l}) })
+	})
+}
+
+// await waits until ssh has an address: on all of its links, or on one while the others had their time.
+func (s *Setup) await(ctx context.Context) error {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
-	first, lastReport := time.Time{}, time.Now()
+	first, lastReport, lastTry := time.Time{}, time.Now(), time.Now()
 	for {
-		listen, err := s.listenable(ssh, ready)
+		listen, err := s.listenable()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(listen) > 0 && first.IsZero() {
 			first = time.Now()
 		}
-		if len(listen) > 0 && (!hasCarrier(open) || time.Since(first) > others) {
-			s.leave(asking, ready)
-			return listen, s.note(asking)
+		if len(listen) > 0 && (!hasCarrier(s.open) || time.Since(first) > others) {
+			s.leave()
+			if err := s.write(listen); err != nil {
+				return err
+			}
+			s.Log.Info("tenant network is up", "ssh", listen, "took", time.Since(s.begun).Round(time.Millisecond))
+			return nil
 		}
 		if time.Since(lastReport) > sayEvery {
 			lastReport = time.Now()
-			s.Log.Warn("waiting for an address for ssh", "since", time.Since(s.begun).Round(time.Second), "move", s.plan.Move, "links asking", len(open))
+			s.Log.Warn("waiting for an address for ssh", "since", time.Since(s.begun).Round(time.Second), "move", s.plan.Move, "links asking", len(s.open))
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-ticker.C:
-		case a := <-answers:
-			delete(open, a.link.Attrs().Index)
-			ready = s.take(a, ready)
+		if err := s.turn(ctx, ticker.C, &lastTry); err != nil {
+			return err
 		}
 	}
 }
 
+// turn waits for an answer or a tick, and tries now and then what is missing.
+func (s *Setup) turn(ctx context.Context, tick <-chan time.Time, lastTry *time.Time) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case a := <-s.answers:
+		delete(s.open, a.question)
+		s.take(a)
+	case <-tick:
+	}
+	if s.stack != nil && time.Since(*lastTry) > retryEvery && !s.stack.complete() {
+		*lastTry = time.Now()
+		s.progress()
+	}
+	return nil
+}
+
+// follow goes on while something may come: a NIC that is not there yet, an answer, the end of a lease of IPv6. New addresses are added for ssh.
+func (s *Setup) follow(ctx context.Context) error {
+	ticker := time.NewTicker(retryEvery)
+	defer ticker.Stop()
+	lastTry := time.Now()
+	var written []netip.Addr
+	for len(s.open) > 0 || s.renewed || s.stack != nil && !s.stack.complete() {
+		if err := s.turn(ctx, ticker.C, &lastTry); err != nil {
+			return err
+		}
+		listen, err := s.listenable()
+		if err != nil {
+			return err
+		}
+		if slices.Equal(listen, written) && !s.report.changed {
+			continue
+		}
+		if err := s.write(listen); err != nil {
+			return err
+		}
+		written = listen
+	}
+	return nil
+}
+
 // hasCarrier tells whether one of the links has a carrier: one without is not waited for.
-func hasCarrier(links map[int]bool) bool {
-	for index := range links {
-		nic, err := net.InterfaceByIndex(index)
+func hasCarrier(links map[int]netlink.Link) bool {
+	for _, link := range links {
+		nic, err := net.InterfaceByIndex(link.Attrs().Index)
 		if err == nil && nic.Flags&net.FlagRunning != 0 {
 			return true
 		}
@@ -75,51 +160,78 @@ func hasCarrier(links map[int]bool) bool {
 	return false
 }
 
-// take puts a lease on its link.
-func (s *Setup) take(a dhcpResult, ready map[int]bool) map[int]bool {
+// take puts what was answered on its link.
+func (s *Setup) take(a answer) {
 	name := a.link.Attrs().Name
-	if ready == nil {
-		ready = map[int]bool{}
+	if a.six != nil {
+		s.take6(a)
+		return
 	}
 	if a.err == nil && !a.keptAddress {
-		a.err = s.useLease(a.link, a.offer)
+		a.err = s.useLease(a)
 	}
 	if a.err != nil {
 		s.Log.Error("no lease", "nic", name, "error", a.err)
-		return ready
+		return
 	}
-	ready[a.link.Attrs().Index] = true
+	s.ready[a.link.Attrs().Index] = true
+	s.report.clear(questionName(a.question))
 	if a.keptAddress {
 		s.Log.Warn("no DHCP server answers: the address held is kept", "nic", name)
-		return ready
+		return
 	}
 	s.Log.Info("lease taken", "nic", name, "address", a.offer.Address, "server", a.offer.Server, "after", time.Since(s.begun).Round(time.Millisecond))
-	return ready
 }
 
-func (s *Setup) useLease(link netlink.Link, offer Offer) error {
+func questionName(question int) string { return fmt.Sprintf("answer %d", question) }
+
+func (s *Setup) useLease(a answer) error {
+	link, offer := a.link, a.offer
 	if err := dropAddresses(link, offer.Address); err != nil {
 		return err
 	}
-	if s.plan.Move == MoveYes {
+	if s.plan.Move == MoveYes && !s.ready[link.Attrs().Index] {
 		renewIPv6(link.Attrs().Name)
 	}
 	if offer.MTU >= 576 && offer.MTU <= 65535 && offer.MTU < link.Attrs().MTU {
-		if err := setLinkUp(link, offer.MTU); err != nil {
+		if err := netlink.LinkSetMTU(link, offer.MTU); err != nil {
 			s.Log.Warn("mtu of the lease not set", "nic", link.Attrs().Name, "error", err)
 		}
 	}
-	for _, server := range offer.DNS {
-		if !slices.Contains(s.dns, server) {
+	s.addDNS(offer.DNS)
+	if err := addAddress(link, offer.Address); err != nil {
+		return err
+	}
+	s.setRoutes("the lease of "+link.Attrs().Name, link, offer.Address, withMetrics(offer.Routes, a.metric))
+	s.routeBySource()
+	return nil
+}
+
+// withMetrics gives routes of a lease their metrics, those to one destination in their order.
+func withMetrics(routes []Route, first int) []Route {
+	out := slices.Clone(routes)
+	for i := range out {
+		out[i].Metric = first
+		for _, r := range out[:i] {
+			if r.To == out[i].To {
+				out[i].Metric++
+			}
+		}
+	}
+	return out
+}
+
+func (s *Setup) addDNS(servers []netip.Addr) {
+	for _, server := range servers {
+		if server.IsValid() && !slices.Contains(s.dns, server) {
 			s.dns = append(s.dns, server)
 		}
 	}
-	return setAddress(link, offer.Address, offer.Routes)
 }
 
 // note leaves the address of each link that has one by DHCP, for init to keep the lease alive.
-func (s *Setup) note(asking []netlink.Link) error {
-	for _, link := range asking {
+func (s *Setup) note() error {
+	for _, link := range s.leased {
 		held, err := listenAddresses([]netlink.Link{link})
 		if err != nil {
 			return err
@@ -135,13 +247,14 @@ func (s *Setup) note(asking []netlink.Link) error {
 	return nil
 }
 
-// leave clears the links that got nothing: what they hold is the rescuing network's.
-func (s *Setup) leave(asking []netlink.Link, ready map[int]bool) {
-	if s.plan.Move == MoveNo {
-		return
-	}
-	for _, link := range asking {
-		if ready[link.Attrs().Index] {
+// leave tells which questions have no answer yet, and clears their links: what they hold is the rescuing network's.
+func (s *Setup) leave() {
+	for question, link := range s.open {
+		if question >= 0 {
+			n := s.stack.data.Networks[question]
+			s.report.set(questionName(question), fmt.Sprintf("%s: no DHCP server on link %q has answered; it is asked again", networkName(n), n.Link))
+		}
+		if s.plan.Move == MoveNo || s.ready[link.Attrs().Index] {
 			continue
 		}
 		if err := dropAddresses(link, netip.Prefix{}); err != nil {
@@ -151,14 +264,15 @@ func (s *Setup) leave(asking []netlink.Link, ready map[int]bool) {
 }
 
 // listenable are the addresses of ssh's links that are known to be the tenant's.
-func (s *Setup) listenable(ssh []netlink.Link, ready map[int]bool) ([]netip.Addr, error) {
+func (s *Setup) listenable() ([]netip.Addr, error) {
+	ssh := s.sshLinks()
 	found, err := listenAddresses(ssh)
 	if err != nil {
 		return nil, err
 	}
 	old := map[netip.Addr]bool{}
 	for _, link := range ssh {
-		if ready[link.Attrs().Index] || s.plan.Move == MoveNo {
+		if s.ready[link.Attrs().Index] || s.plan.Move == MoveNo {
 			continue
 		}
 		for _, lease := range s.plan.Before {
@@ -172,13 +286,13 @@ func (s *Setup) listenable(ssh []netlink.Link, ready map[int]bool) ([]netip.Addr
 	return slices.DeleteFunc(found, func(a netip.Addr) bool { return old[a] }), nil
 }
 
-// ask is DHCP on one link, by the rule of the plan: which offers are the tenant's.
-func (s *Setup) ask(ctx context.Context, link netlink.Link) dhcpResult {
+// ask4 is DHCP on one link, by the rule of the plan: which offers are the tenant's.
+func (s *Setup) ask4(ctx context.Context, link netlink.Link) answer {
 	attributes := link.Attrs()
 	nic := net.Interface{Index: attributes.Index, Name: attributes.Name, HardwareAddr: attributes.HardwareAddr}
 	w, err := openWire(nic)
 	if err != nil {
-		return dhcpResult{link: link, err: err}
+		return answer{err: err}
 	}
 	defer w.close()
 	answered := map[netip.Addr]bool{}
@@ -196,9 +310,9 @@ func (s *Setup) ask(ctx context.Context, link netlink.Link) dhcpResult {
 	}
 	offer, err := w.lease(ctx, s.wanted)
 	if err != nil && ctx.Err() != nil && s.plan.Move != MoveYes && hasIPv4Address(link) {
-		return dhcpResult{link: link, keptAddress: true}
+		return answer{keptAddress: true}
 	}
-	return dhcpResult{link: link, offer: offer, err: err}
+	return answer{offer: offer, err: err}
 }
 
 // silenceTimeout is how long DHCP may stay silent before the address held is kept; a port

@@ -15,13 +15,15 @@ import (
 const (
 	ipHeader  = 20
 	udpHeader = 8
+	// maxServers bounds the name servers of a lease.
+	maxServers = 64
 )
 
 // Offer is what a DHCP server offers or has leased.
 type Offer struct {
 	Address netip.Prefix
 	Server  netip.Addr
-	Routes  []Route // without those that say "on this link"
+	Routes  []Route
 	DNS     []netip.Addr
 	MTU     int
 }
@@ -146,10 +148,12 @@ func readOffer(m *dhcpv4.DHCPv4) Offer {
 	var routes dhcpv4.Routes
 	_ = routes.FromBytes(m.Options.Get(dhcpv4.OptionClasslessStaticRoute)) // those before a damaged one count
 	for _, r := range routes {
-		if via := toAddr(r.Router); !via.IsUnspecified() {
-			bits, _ := r.Dest.Mask.Size()
-			o.Routes = append(o.Routes, Route{To: netip.PrefixFrom(toAddr(r.Dest.IP), bits).Masked(), Via: via})
+		via := toAddr(r.Router)
+		if via.IsUnspecified() { // the destination is on this link
+			via = netip.Addr{}
 		}
+		bits, _ := r.Dest.Mask.Size()
+		o.Routes = append(o.Routes, Route{To: netip.PrefixFrom(toAddr(r.Dest.IP), bits).Masked(), Via: via})
 	}
 	return o
 }

@@ -17,6 +17,8 @@ const (
 	askEvery     = 400 * time.Millisecond // while a port is likely being moved
 	askFast      = 15 * time.Second
 	askSlowly    = time.Second // after that
+	askLong      = 2 * time.Minute
+	askRarely    = 10 * time.Second // after askLong, when nobody waits for an answer any more
 	ackWithin    = 1200 * time.Millisecond
 	requestEvery = 400 * time.Millisecond
 )
@@ -88,7 +90,10 @@ func (w *dhcpSocket) lease(ctx context.Context, accept func(Offer) bool) (Offer,
 	xid := rand.Uint32()
 	for {
 		every := askEvery
-		if time.Since(begun) > askFast {
+		switch since := time.Since(begun); {
+		case since > askLong:
+			every = askRarely
+		case since > askFast:
 			every = askSlowly
 		}
 		// An error here is a link that is not up yet; asking goes on.

@@ -29,6 +29,8 @@ const (
 	// TakenPrefix and a NIC's name make the file with the address that the NIC has by DHCP
 	// on the tenant's network; init keeps that lease alive.
 	TakenPrefix = "run/salvor/taken-"
+	// LeftOutFile says what was left out of the network and why, a sentence a line.
+	LeftOutFile = "run/salvor/network-left-out"
 	resolver    = "etc/resolv.conf"
 )
 

@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"salvor/networkdata"
 )
 
 const (
@@ -24,22 +25,35 @@ const (
 	others    = 2 * time.Second
 	sayEvery  = 10 * time.Second
 	pollEvery = 100 * time.Millisecond
+	// retryEvery is how often a NIC is looked for that is not there, as one whose driver loads late.
+	retryEvery = time.Second
 )
 
 // Setup is one run.
 type Setup struct {
 	Root string
 	Log  *slog.Logger
+	// Ready is called once ssh has an address to listen on. With it, Run goes on as long as something may still come; nil: Run returns then.
+	Ready func() error
 
 	plan   Plan
 	begun  time.Time
 	dns    []netip.Addr
 	drives func() ([]byte, error)
+
+	stack  *stack // nil: there is no network_data that can be followed
+	report *report
+	// done has the networks of the data that are set up or asked for, and those that the kernel refuses, by their position.
+	done map[int]bool
+	// everywhere are NICs that are asked for leases because no network_data says anything better.
+	everywhere []netlink.Link
+	sources    []source
+
+	questions
 }
 
-// Run gives the machine the tenant's network as the plan says and returns once ssh
-// has an address to listen on. The addresses are then in ListenFile and the plan is
-// gone. It waits as long as that takes: a rescued machine has nothing else to do.
+// Run gives the machine the tenant's network as the plan says. Once ssh has an address to listen on, the addresses are in ListenFile and the plan is
+// gone. Run waits for that as long as it takes: a rescued machine has nothing else to do.
 func (s *Setup) Run(ctx context.Context) error {
 	s.begun = time.Now()
 	if s.drives == nil {
@@ -49,24 +63,40 @@ func (s *Setup) Run(ctx context.Context) error {
 	if s.plan, err = ReadPlan(s.Root); err != nil {
 		return err
 	}
-	config := s.config()
-	listen, err := s.configure(ctx, config)
-	if err != nil {
-		return err
+	ctx, cancel := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	defer func() {
+		cancel()
+		asking.Wait() // nobody changes the network once Run is over
+	}()
+	s.questions = questions{ctx: ctx, running: &asking, answers: make(chan answer), open: map[int]netlink.Link{}, ready: map[int]bool{}}
+	s.report, s.done = newReport(s.Log), map[int]bool{}
+	if data := s.data(); data != nil {
+		s.stack = newStack(data, s.report)
+		s.dns = append(s.dns, data.DNS...)
+		s.progress()
 	}
-	if err := s.writeResolver(); err != nil {
-		s.Log.Warn("name servers not set", "error", err)
+	if len(s.done) == 0 {
+		if err := s.askEverywhere(); err != nil {
+			return err
+		}
 	}
-	if err := s.writeListen(listen); err != nil {
+	s.clearOthers()
+	if err := s.await(ctx); err != nil {
 		return err
 	}
 	RemovePlan(s.Root)
-	s.Log.Info("tenant network is up", "ssh", listen, "took", time.Since(s.begun).Round(time.Millisecond))
-	return nil
+	if s.Ready == nil {
+		return nil
+	}
+	if err := s.Ready(); err != nil {
+		return err
+	}
+	return s.follow(ctx)
 }
 
-// config is what was sent, else what the disk's config drive says, else nil: DHCP.
-func (s *Setup) config() *Config {
+// data is what was sent, else what the disk's config drive says; nil where neither says how to get an address: then DHCP is asked.
+func (s *Setup) data() *networkdata.Data {
 	text, from := []byte(s.plan.NetworkData), "the server"
 	if len(text) == 0 {
 		drive, err := s.drives()
@@ -76,98 +106,148 @@ func (s *Setup) config() *Config {
 		}
 		text, from = drive, "the config drive"
 	}
-	config, err := ParseData(text)
+	data, err := networkdata.Parse(text)
 	if err != nil {
-		s.Log.Error("network data refused: asking DHCP instead", "from", from, "error", err)
+		s.report.set("data", fmt.Sprintf("all of it, so that DHCP is asked on each NIC: %v", err))
 		return nil
 	}
-	if len(config.Networks) == 0 {
+	for _, text := range data.LeftOut {
+		s.report.set(text, text)
+	}
+	if len(data.Networks) == 0 {
 		return nil
 	}
-	s.Log.Info("network data read", "from", from, "links", len(config.Links), "networks", len(config.Networks))
-	return config
+	s.Log.Info("network data read", "from", from, "links", len(data.Links), "networks", len(data.Networks))
+	return data
 }
 
-// configure follows the config; where it cannot be followed, or says nothing, every
-// NIC asks DHCP.
-func (s *Setup) configure(ctx context.Context, config *Config) ([]netip.Addr, error) {
-	if config != nil {
-		made, err := buildLinks(config)
-		if err == nil {
-			return s.applyConfig(ctx, config, made)
+// progress sets up what can be had of the data by now, and leaves alone what is set up.
+func (s *Setup) progress() {
+	for _, id := range s.stack.make() {
+		on := s.stack.made[id]
+		if err := dropAddresses(on, netip.Prefix{}); err != nil {
+			s.Log.Warn("old address left", "error", err)
 		}
-		s.Log.Error("network data cannot be followed: asking DHCP instead", "error", err)
+		if s.plan.Move == MoveYes {
+			renewIPv6(on.Attrs().Name)
+		}
 	}
-	present, err := listNICs()
-	if err != nil {
-		return nil, err
-	}
-	var ssh, asking []netlink.Link
-	for _, link := range present {
-		if err := setLinkUp(link, 0); err != nil {
-			s.Log.Warn("NIC left out", "nic", link.Attrs().Name, "error", err)
+	for i, n := range s.stack.data.Networks {
+		what := fmt.Sprintf("network %d", i)
+		link := s.stack.made[n.Link]
+		switch {
+		case s.done[i]:
+			continue
+		case link == nil:
+			s.report.set(what, fmt.Sprintf("%s: its link %q is not there", networkName(n), n.Link))
 			continue
 		}
-		asking = append(asking, link)
-		if s.listensOn(link.Attrs().HardwareAddr) || s.listensOn(link.Attrs().PermHWAddr) {
-			ssh = append(ssh, link)
+		s.done[i] = true
+		s.report.clear(what)
+		switch n.Method {
+		case networkdata.Static:
+			s.setStatic(what, link, n)
+		case networkdata.DHCP4:
+			s.ask(i, link, n.Metric)
+		case networkdata.DHCP6, networkdata.Info6:
+			s.ask6(i, link, n.Method == networkdata.DHCP6)
 		}
 	}
-	return s.leases(ctx, asking, ssh, nil)
+	s.routeBySource()
+}
+
+func networkName(n networkdata.Network) string {
+	if n.Method == networkdata.Static {
+		return fmt.Sprintf("network %q (%s)", n.ID, n.Address)
+	}
+	return fmt.Sprintf("network %q", n.ID)
+}
+
+// setStatic adds an address and, each by itself, the routes over it.
+func (s *Setup) setStatic(what string, link netlink.Link, n networkdata.Network) {
+	if err := addAddress(link, n.Address); err != nil {
+		s.report.set(what, fmt.Sprintf("%s: %v", networkName(n), err))
+		return
+	}
+	s.ready[link.Attrs().Index] = true
+	s.setRoutes(networkName(n), link, n.Address, n.Routes)
+}
+
+func (s *Setup) setRoutes(name string, link netlink.Link, address netip.Prefix, routes []Route) {
+	for _, route := range routes {
+		if err := addRoute(link, address, route); err != nil {
+			s.report.set(fmt.Sprintf("route %s %s %d", name, route.To, route.Metric), fmt.Sprintf("%s: %v", name, err))
+			continue
+		}
+		s.addSource(link, address, route)
+	}
+}
+
+// askEverywhere asks DHCP on every NIC.
+func (s *Setup) askEverywhere() error {
+	present, err := listNICs()
+	if err != nil {
+		return err
+	}
+	for i, nic := range present {
+		if err := netlink.LinkSetUp(nic); err != nil {
+			s.Log.Warn("NIC left out", "nic", nic.Attrs().Name, "error", err)
+			continue
+		}
+		s.everywhere = append(s.everywhere, nic)
+		s.ask(-1-i, nic, firstMetric+i)
+	}
+	return nil
+}
+
+// firstMetric is that of the default route of the first NIC, where no network_data orders them.
+const firstMetric = 100
+
+// sshLinks are the links on whose addresses ssh may listen.
+func (s *Setup) sshLinks() (links []netlink.Link) {
+	for _, nic := range s.everywhere {
+		if s.listensOn(nic.Attrs().HardwareAddr.String()) || s.listensOn(nic.Attrs().PermHWAddr.String()) {
+			links = append(links, nic)
+		}
+	}
+	if s.stack == nil {
+		return links
+	}
+	allowed := s.allowed(s.stack.data)
+	for _, link := range s.stack.data.Links {
+		if on := s.stack.made[link.ID]; on != nil && allowed[link.ID] && !slices.ContainsFunc(links, sameLink(on)) {
+			links = append(links, on)
+		}
+	}
+	return links
+}
+
+func sameLink(as netlink.Link) func(netlink.Link) bool {
+	return func(link netlink.Link) bool { return link.Attrs().Index == as.Attrs().Index }
 }
 
 // listensOn tells whether ssh may listen on the NIC with this MAC.
-func (s *Setup) listensOn(mac net.HardwareAddr) bool {
-	return len(s.plan.SSHInterfaces) == 0 || slices.Contains(s.plan.SSHInterfaces, mac.String())
+func (s *Setup) listensOn(mac string) bool {
+	return len(s.plan.SSHInterfaces) == 0 || slices.Contains(s.plan.SSHInterfaces, mac)
 }
 
-// applyConfig sets the static addresses of a config and asks DHCP where it says so.
-func (s *Setup) applyConfig(ctx context.Context, config *Config, made map[string]netlink.Link) ([]netip.Addr, error) {
-	s.dns = append(s.dns, config.DNS...)
-	allowed := s.allowed(config)
-	s.clearOthers(made)
-	var ssh, asking []netlink.Link
-	for _, link := range config.Links {
-		if allowed[link.ID] {
-			ssh = append(ssh, made[link.ID])
-		}
-		if err := dropAddresses(made[link.ID], netip.Prefix{}); err != nil {
-			return nil, err
-		}
-		if s.plan.Move == MoveYes {
-			renewIPv6(made[link.ID].Attrs().Name)
-		}
-	}
-	ready := map[int]bool{}
-	for _, n := range config.Networks {
-		link := made[n.Link]
-		switch n.Method {
-		case Static:
-			if err := setAddress(link, n.Address, n.Routes); err != nil {
-				// One wrong route must not cost the others.
-				s.Log.Error("network data only partly followed", "error", err)
-			}
-			ready[link.Attrs().Index] = true
-		case DHCP4:
-			asking = append(asking, link)
-		}
-	}
-	return s.leases(ctx, asking, ssh, ready)
-}
-
-// clearOthers takes the rescuing network's addresses from the NICs that the config
-// does not name.
-func (s *Setup) clearOthers(made map[string]netlink.Link) {
+// clearOthers takes the rescuing network's addresses from the NICs that are not used.
+func (s *Setup) clearOthers() {
 	present, err := listNICs()
 	if err != nil || s.plan.Move == MoveNo {
 		return
 	}
-	for _, link := range present {
-		named := func(other netlink.Link) bool { return other.Attrs().Index == link.Attrs().Index }
-		if slices.ContainsFunc(slices.Collect(maps.Values(made)), named) {
+	used := slices.Clone(s.everywhere)
+	if s.stack != nil {
+		for _, on := range s.stack.made {
+			used = append(used, on)
+		}
+	}
+	for _, nic := range present {
+		if slices.ContainsFunc(used, sameLink(nic)) {
 			continue
 		}
-		if err := dropAddresses(link, netip.Prefix{}); err != nil {
+		if err := dropAddresses(nic, netip.Prefix{}); err != nil {
 			s.Log.Warn("old address left", "error", err)
 		}
 	}
@@ -175,23 +255,32 @@ func (s *Setup) clearOthers(made map[string]netlink.Link) {
 
 // allowed are the ids of the links that ssh may listen on: the NICs named, and what
 // was built on them.
-func (s *Setup) allowed(config *Config) map[string]bool {
+func (s *Setup) allowed(data *networkdata.Data) map[string]bool {
 	allowed := map[string]bool{}
-	for _, link := range config.Links { // in an order in which parents come first
+	for _, link := range data.Links { // in an order in which parents come first
 		switch link.Kind {
-		case Physical:
+		case networkdata.Physical:
 			allowed[link.ID] = s.listensOn(link.MAC)
-		case Bond:
+		case networkdata.Bond:
 			allowed[link.ID] = s.listensOn(link.MAC) || slices.ContainsFunc(link.Members, func(id string) bool { return allowed[id] })
-		case VLAN:
+		case networkdata.VLAN:
 			allowed[link.ID] = s.listensOn(link.MAC) || allowed[link.Parent]
 		}
 	}
 	return allowed
 }
 
-// writeListen is the last word to init.
-func (s *Setup) writeListen(listen []netip.Addr) error {
+// write leaves for init what ssh listens on, what was left out, the name servers, and the leases to keep alive.
+func (s *Setup) write(listen []netip.Addr) error {
+	if err := s.writeResolver(); err != nil {
+		s.Log.Warn("name servers not set", "error", err)
+	}
+	if err := s.note(); err != nil {
+		return err
+	}
+	if err := s.report.write(s.Root); err != nil {
+		s.Log.Warn("what was left out is not noted", "error", err)
+	}
 	var text strings.Builder
 	for _, a := range listen {
 		fmt.Fprintln(&text, a)

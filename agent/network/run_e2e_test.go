@@ -7,15 +7,19 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"salvor/problem"
 	"salvor/test/must"
@@ -48,9 +52,10 @@ func machine(t *testing.T) bool {
 
 // bench is the switch that the machine's NICs are plugged into.
 type bench struct {
-	t   *testing.T
-	pid string
-	dir string
+	t    *testing.T
+	pid  string
+	dir  string
+	root string // of the last run
 }
 
 func sh(t *testing.T, name string, args ...string) string {
@@ -130,6 +135,7 @@ func (b *bench) move(name, bridge string) {
 func (b *bench) run(plan Plan, drives func() ([]byte, error)) (string, time.Duration) {
 	b.t.Helper()
 	root := b.t.TempDir()
+	b.root = root
 	var err error
 	if plan.Before == nil {
 		if plan.Before, err = Leases(root); err != nil {
@@ -301,4 +307,250 @@ func TestFallsBackToDHCP(t *testing.T) {
 	 "networks":[{"id":"a","type":"ipv4_dhcp","link":"e9"}]}`
 	listen, _ := b.run(Plan{Move: MoveNo, NetworkData: []byte(data)}, nil)
 	within(t, listen, "10.78.0.0/24")
+}
+
+// far is an address behind the routers of the bench: answers to it take a default route.
+const far = "192.0.2.99"
+
+// reach connects from outside, from the source address if one is given, to what ssh listens on.
+func (b *bench) reach(listen, source string) error {
+	l, err := net.Listen("tcp", net.JoinHostPort(listen, "0"))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its namespace with it
+		result <- b.dial(l.Addr().String(), source)
+	}()
+	return <-result
+}
+
+func (b *bench) dial(to, source string) error {
+	space, err := os.Open("/proc/" + b.pid + "/ns/net")
+	if err != nil {
+		return err
+	}
+	defer space.Close()
+	if err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	d := net.Dialer{Timeout: 3 * time.Second}
+	if source != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(source)}
+	}
+	conn, err := d.Dial("tcp", to)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func leftOut(t *testing.T, root string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, LeftOutFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestUnusedPortGone: a listed port that is not there costs its own network only, and is told.
+func TestUnusedPortGone(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("tenant", "198.51.100.1/24", "")
+	b.nic("n0", mac0, "tenant")
+	data := `{"links":[{"id":"p1","type":"phy","ethernet_mac_address":"` + mac0 + `"},{"id":"p2","type":"phy","ethernet_mac_address":"52:54:00:99:99:99"}],
+	 "networks":[{"id":"n0","type":"ipv4","link":"p1","ip_address":"198.51.100.21","netmask":"255.255.255.0","routes":[{"network":"0.0.0.0","netmask":"0.0.0.0","gateway":"198.51.100.1"}]},
+	  {"id":"n1","type":"ipv4_dhcp","link":"p2"}]}`
+	listen, took := b.run(Plan{Move: MoveYes, NetworkData: []byte(data)}, nil)
+	if strings.TrimSpace(listen) != "198.51.100.21" || took > time.Second {
+		t.Errorf("ssh listens on %q after %v", listen, took)
+	}
+	if told := leftOut(t, b.root); !strings.Contains(told, "52:54:00:99:99:99") || !strings.Contains(told, `"n1"`) {
+		t.Errorf("left out: %q", told)
+	}
+}
+
+// TestTwoGateways: both default routes stay, and an answer leaves by the network that its address belongs to.
+func TestTwoGateways(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("one", "198.51.100.1/24", "")
+	b.bridge("two", "203.0.113.1/24", "")
+	b.nic("n0", mac0, "one")
+	b.nic("n1", mac1, "two")
+	b.in("ip", "addr", "add", far+"/32", "dev", "lo")
+	// As the routers of two providers do, the bench drops what comes from a foreign address.
+	for _, name := range []string{"all", "one", "two"} {
+		b.in("sysctl", "-qw", "net.ipv4.conf."+name+".rp_filter=1")
+	}
+	data := `{"links":[{"id":"p1","type":"phy","ethernet_mac_address":"` + mac0 + `"},{"id":"p2","type":"phy","ethernet_mac_address":"` + mac1 + `"}],
+	 "networks":[{"id":"n0","type":"ipv4","link":"p1","ip_address":"198.51.100.23","netmask":"255.255.255.0","routes":[{"network":"0.0.0.0","netmask":"0.0.0.0","gateway":"198.51.100.1"}]},
+	  {"id":"n1","type":"ipv4","link":"p2","ip_address":"203.0.113.23","netmask":"255.255.255.0","routes":[{"network":"0.0.0.0","netmask":"0.0.0.0","gateway":"203.0.113.1"}]}]}`
+	b.run(Plan{Move: MoveYes, NetworkData: []byte(data)}, nil)
+	got := sh(t, "ip", "route")
+	first, second := strings.Index(got, "default via 198.51.100.1"), strings.Index(got, "default via 203.0.113.1")
+	if first < 0 || second < first {
+		t.Errorf("want both default routes in the order of the data:\n%s", got)
+	}
+	for _, address := range []string{"198.51.100.23", "203.0.113.23"} {
+		if err := b.reach(address, far); err != nil {
+			t.Errorf("%s from afar: %v\n%s\n%s", address, err, sh(t, "ip", "rule"), got)
+		}
+	}
+}
+
+// TestTwoLeases: every link that asks gets its lease, and both default routes stay.
+func TestTwoLeases(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("one", "10.77.0.1/24", "10.77.0.50,10.77.0.60")
+	b.bridge("two", "10.78.0.1/24", "10.78.0.50,10.78.0.60")
+	b.nic("n0", mac0, "one")
+	b.nic("n1", mac1, "two")
+	b.in("ip", "addr", "add", far+"/32", "dev", "lo")
+	listen, _ := b.run(Plan{Move: MoveYes}, nil)
+	lines := strings.Fields(listen)
+	if len(lines) != 2 {
+		t.Fatalf("ssh listens on %q, want two addresses", lines)
+	}
+	if got := sh(t, "ip", "route"); !strings.Contains(got, "default via 10.77.0.1") || !strings.Contains(got, "default via 10.78.0.1") {
+		t.Errorf("routes:\n%s", got)
+	}
+	for _, address := range lines {
+		if err := b.reach(address, far); err != nil {
+			t.Errorf("%s from afar: %v", address, err)
+		}
+	}
+}
+
+// TestLateNIC: a NIC whose driver loads late gets its network, and ssh its address, after the others.
+func TestLateNIC(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("tenant", "198.51.100.1/24", "")
+	b.bridge("late", "203.0.113.1/24", "")
+	b.nic("n0", mac0, "tenant")
+	data := `{"links":[{"id":"p1","ethernet_mac_address":"` + mac0 + `"},{"id":"p2","ethernet_mac_address":"` + mac1 + `"}],
+	 "networks":[{"id":"n0","type":"ipv4","link":"p1","ip_address":"198.51.100.21/24"},{"id":"n1","type":"ipv4","link":"p2","ip_address":"203.0.113.21/24"}]}`
+	root := t.TempDir()
+	must.OK(t, WritePlan(root, Plan{Move: MoveYes, NetworkData: []byte(data)}))
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	defer cancel()
+	read := func(name string) string { return string(must.Get(os.ReadFile(filepath.Join(root, name)))(t)) }
+	s := &Setup{Root: root, Log: slog.New(slog.NewTextHandler(os.Stdout, nil)), Ready: func() error {
+		if got := read(ListenFile); got != "198.51.100.21\n" {
+			t.Errorf("before: ssh listens on %q", got)
+		}
+		if got := read(LeftOutFile); !strings.Contains(got, mac1) || !strings.Contains(got, "203.0.113.21") {
+			t.Errorf("before: left out %q", got)
+		}
+		b.nic("n1", mac1, "late")
+		return nil
+	}}
+	must.OK(t, s.Run(ctx)) // it ends by itself once nothing is missing
+	if got := read(ListenFile); got != "198.51.100.21\n203.0.113.21\n" || read(LeftOutFile) != "" {
+		t.Errorf("after: ssh listens on %q, left out %q", got, read(LeftOutFile))
+	}
+	if err := b.reach("203.0.113.21", ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRouteOnLink: a route via 0.0.0.0 or :: leads to the link itself, and costs no other route.
+func TestRouteOnLink(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("tenant", "198.51.100.1/24", "")
+	b.in("ip", "addr", "add", "10.9.0.1/16", "dev", "tenant")
+	b.nic("n0", mac0, "tenant")
+	data := `{"links":[{"id":"p1","ethernet_mac_address":"` + mac0 + `"}],"networks":[
+	  {"id":"n0","type":"ipv4","link":"p1","ip_address":"198.51.100.21/24","routes":[{"network":"10.9.0.0/16","gateway":"0.0.0.0"},{"network":"0.0.0.0/0","gateway":"198.51.100.1"}]},
+	  {"id":"n1","type":"ipv6","link":"p1","ip_address":"2001:db8::5/64","routes":[{"network":"2001:db8:9::/48","gateway":"::"},{"network":"::/0","gateway":"2001:db8::1"}]}]}`
+	b.run(Plan{Move: MoveYes, NetworkData: []byte(data)}, nil)
+	if err := b.reach("198.51.100.21", "10.9.0.1"); err != nil {
+		t.Error(err)
+	}
+	if got := sh(t, "ip", "route"); !strings.Contains(got, "10.9.0.0/16 dev n0") || !strings.Contains(got, "default via 198.51.100.1") {
+		t.Errorf("routes:\n%s", got)
+	}
+	if got := sh(t, "ip", "-6", "route"); !strings.Contains(got, "2001:db8:9::/48 dev n0") || !strings.Contains(got, "default via 2001:db8::1") {
+		t.Errorf("routes:\n%s", got)
+	}
+	if told := leftOut(t, b.root); told != "" {
+		t.Errorf("left out: %q", told)
+	}
+}
+
+// serve6 gives addresses by DHCPv6 only (managed), or name servers only.
+func (b *bench) serve6(name, dhcpRange string) {
+	b.t.Helper()
+	server := exec.Command("nsenter", "-t", b.pid, "-n", "dnsmasq", "-k", "-C", "/dev/null", "-i", name, "--bind-interfaces", "--port=0", "--no-ping", "--enable-ra",
+		"-F", dhcpRange, "--dhcp-leasefile="+filepath.Join(b.dir, name+"6"), "--pid-file=", "--dhcp-option=option6:dns-server,[2001:db8:26::53]", "--ra-param="+name+",1,600")
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	must.OK(b.t, server.Start())
+	b.t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	for range 500 {
+		if strings.Contains(b.in("ss", "-Hlunp"), ":547 ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.t.Fatal("dnsmasq does not listen")
+}
+
+func TestDHCPv6(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.in("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+	b.bridge("tenant", "198.51.100.1/24", "")
+	b.in("ip", "addr", "add", "2001:db8:26::1/64", "dev", "tenant", "nodad")
+	b.nic("n0", mac0, "tenant")
+	b.serve6("tenant", "2001:db8:26::100,2001:db8:26::1ff,64,1h")
+	data := `{"links":[{"id":"p1","ethernet_mac_address":"` + mac0 + `"}],"networks":[{"id":"n0","type":"ipv6_dhcpv6-stateful","link":"p1"}]}`
+	listen, _ := b.run(Plan{Move: MoveYes, NetworkData: []byte(data)}, nil)
+	within(t, listen, "2001:db8:26::100/120")
+	if got := string(must.Get(os.ReadFile(filepath.Join(b.root, resolver)))(t)); got != "nameserver 2001:db8:26::53\n" {
+		t.Errorf("resolv.conf: %q", got)
+	}
+	if err := b.reach(strings.TrimSpace(listen), ""); err != nil {
+		t.Error(err)
+	}
+	if given := string(must.Get(os.ReadFile(filepath.Join(b.dir, "tenant6")))(t)); !strings.Contains(given, strings.TrimSpace(listen)) {
+		t.Errorf("leases of the server: %q, ssh listens on %q", given, listen)
+	}
+}
+
+// TestDHCPv6Stateless: addresses by router advertisements, name servers by DHCPv6.
+func TestDHCPv6Stateless(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.in("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+	b.bridge("tenant", "198.51.100.1/24", "")
+	b.in("ip", "addr", "add", "2001:db8:26::1/64", "dev", "tenant", "nodad")
+	b.nic("n0", mac0, "tenant")
+	b.serve6("tenant", "2001:db8:26::,ra-stateless,64")
+	data := `{"links":[{"id":"p1","ethernet_mac_address":"` + mac0 + `"}],"networks":[{"id":"n0","type":"ipv6_dhcpv6-stateless","link":"p1"}]}`
+	listen, _ := b.run(Plan{Move: MoveYes, NetworkData: []byte(data)}, nil)
+	within(t, listen, "2001:db8:26::/64")
+	if got := string(must.Get(os.ReadFile(filepath.Join(b.root, resolver)))(t)); got != "nameserver 2001:db8:26::53\n" {
+		t.Errorf("resolv.conf: %q", got)
+	}
 }
