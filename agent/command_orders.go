@@ -58,6 +58,7 @@ func (a *Agent) orders(at *agentEndpoint) (map[string]step.Order, error) {
 	orders[wire.PowerOff] = a.ending("power off", unix.LINUX_REBOOT_CMD_POWER_OFF)
 	orders[wire.RunImage] = a.ending("reboot", unix.LINUX_REBOOT_CMD_RESTART)
 	orders[wire.ReadHostKey] = step.Order{Params: []string{}, Run: a.hostKey}
+	orders[wire.CheckNetwork] = step.Order{Params: []string{"network_data"}, Run: a.checkNetwork}
 	orders[wire.Examine] = a.examineOrder()
 	maps.Copy(orders, a.repairCommands())
 	orders[wire.CollectLogs] = step.Order{Params: []string{}, Run: a.collectLogs}

@@ -118,6 +118,40 @@ func (a *Agent) hostKey(ctx context.Context, _ step.Params) (any, error) {
 	}
 }
 
+// driveTime bounds the wait for the disks before the config drive is looked for.
+const driveTime = 5 * time.Second
+
+// checkNetwork tells what the network step will have of the network data, or of the config drive on a disk. Nothing is changed.
+func (a *Agent) checkNetwork(ctx context.Context, p step.Params) (any, error) {
+	text := []byte(p["network_data"])
+	if len(text) == 0 || string(text) == "null" {
+		ctx, cancel := context.WithTimeout(ctx, driveTime)
+		defer cancel()
+		if a.config.Root != "" || a.disksReady(ctx) != nil {
+			return wire.NetworkCheck{}, nil
+		}
+		drive, err := network.ConfigDrive()
+		if err != nil {
+			return wire.NetworkCheck{}, nil // without a drive DHCP is asked
+		}
+		text = drive
+	}
+	data, err := networkdata.Parse(text)
+	if err != nil {
+		return wire.NetworkCheck{LeftOut: []string{err.Error(), networkdata.AllLeftOut}}, nil
+	}
+	macs, err := a.macs()
+	if err != nil {
+		return nil, err
+	}
+	found := data.Forecast(macs)
+	check := wire.NetworkCheck{LeftOut: found.LeftOut}
+	for _, address := range found.Addresses {
+		check.Addresses = append(check.Addresses, address.String())
+	}
+	return check, nil
+}
+
 // passwordHash takes a hash, or hashes a plain password: a real Ironic that does not
 // insist on hashes sends one after an agent's refusal, or in its early versions always.
 func passwordHash(order wire.FinalizeParams) (string, error) {

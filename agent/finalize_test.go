@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,5 +99,26 @@ func TestFinalizeTakesStrangeNetworkData(t *testing.T) {
 		if len(plan.SSHInterfaces) != 1 || plan.SSHInterfaces[0] != own {
 			t.Errorf("%s: ssh listens on %q, want %s", name, plan.SSHInterfaces, own)
 		}
+	}
+}
+
+// TestCheckNetwork: before the finalize the agent says what it will have of network data, and changes nothing.
+func TestCheckNetwork(t *testing.T) {
+	t.Parallel()
+	a, root, _, _ := newAgent(t, newIronic(t), "")
+	own := must.Get(a.macs())(t)[0]
+	for name, c := range map[string]struct{ data, address, named string }{
+		"all there":  {`{"links":[{"id":"a","ethernet_mac_address":"` + own + `"}],"networks":[{"id":"n","link":"a","type":"ipv4","ip_address":"192.0.2.7/24"}]}`, "192.0.2.7", ""},
+		"a dead NIC": {`{"links":[{"id":"a","ethernet_mac_address":"02:00:00:00:99:99"}],"networks":[{"id":"n","link":"a","type":"ipv4","ip_address":"192.0.2.7/24"}]}`, "", "02:00:00:00:99:99"},
+		"no object":  {`[]`, "", "DHCP is asked"},
+		"none":       {`null`, "", ""},
+	} {
+		check := must.Get(a.checkNetwork(t.Context(), map[string]json.RawMessage{"network_data": json.RawMessage(c.data)}))(t).(wire.NetworkCheck)
+		if told := strings.Join(check.LeftOut, ";"); strings.Join(check.Addresses, ",") != c.address || !strings.Contains(told, c.named) || (told == "") != (c.named == "") {
+			t.Errorf("%s: %+v", name, check)
+		}
+	}
+	if _, err := network.ReadPlan(root); !problem.Is(err, problem.NotFound) {
+		t.Errorf("a check left a plan: %v", err)
 	}
 }

@@ -171,6 +171,11 @@ type RescueSystem struct {
 	HostKey string
 	// NetworkData is the network_data.json by which it sets up its network; nil: none is known here.
 	NetworkData json.RawMessage
+	// Checked tells whether the agent said what it will have of its network data: LeftOut are clauses about what it cannot have, hostile text that
+	// is masked and quoted, and Addresses are the fixed addresses that it will have.
+	Checked   bool
+	LeftOut   []string
+	Addresses []string
 	// TakesKeys tells whether its agent takes ssh keys.
 	TakesKeys bool
 }

@@ -181,6 +181,14 @@ func (d *Data) Link(id string) *Link {
 	return &d.Links[i]
 }
 
+// Name names the network in a sentence.
+func (n Network) Name() string {
+	if n.Method == Static {
+		return fmt.Sprintf("network %s (%s)", quote(n.ID), n.Address)
+	}
+	return "network " + quote(n.ID)
+}
+
 // BondOf is the bond that a link is a member of; nil: none.
 func (d *Data) BondOf(id string) *Link {
 	i := slices.IndexFunc(d.Links, func(l Link) bool { return l.Kind == Bond && slices.Contains(l.Members, id) })
@@ -188,6 +196,22 @@ func (d *Data) BondOf(id string) *Link {
 		return nil
 	}
 	return &d.Links[i]
+}
+
+// LinksOn gives the ids of the links on NICs for which a condition holds, and of what stands on them.
+func (d *Data) LinksOn(holds func(mac string) bool) map[string]bool {
+	on := map[string]bool{}
+	for _, link := range d.Links { // in an order in which parents come first
+		switch link.Kind {
+		case Physical:
+			on[link.ID] = holds(link.MAC)
+		case Bond:
+			on[link.ID] = holds(link.MAC) || slices.ContainsFunc(link.Members, func(id string) bool { return on[id] })
+		case VLAN:
+			on[link.ID] = holds(link.MAC) || on[link.Parent]
+		}
+	}
+	return on
 }
 
 // leaveOut notes one thing that cannot be followed, once.

@@ -242,6 +242,33 @@ func TestMTUOfIPv6(t *testing.T) {
 	}
 }
 
+// TestForecast: what needs a NIC that the machine does not have is named, and nothing else; a bond has the members that are there.
+func TestForecast(t *testing.T) {
+	t.Parallel()
+	d := must.Get(Parse([]byte(fullData)))(t)
+	for _, c := range []struct {
+		macs      []string
+		named     []string
+		addresses int
+	}{
+		{[]string{"52:54:00:aa:00:01", "52:54:00:aa:00:02", "52:54:00:aa:00:03"}, nil, 3},
+		{[]string{"52:54:00:aa:00:02", "52:54:00:aa:00:03"}, []string{`link "e0": no NIC has the MAC 52:54:00:aa:00:01`}, 3},
+		{[]string{"52:54:00:aa:00:03"}, []string{`link "e0"`, `link "e1"`, `link "bond0": none of its members`, `link "vlan7": the link "bond0"`, `"n0" (10.78.0.5/24)`, `"n1"`, `"n2"`}, 0},
+		{nil, []string{`link "e2"`, `network "n3": its link "e2"`, AllLeftOut}, 0},
+	} {
+		f := d.Forecast(c.macs)
+		told := strings.Join(f.LeftOut, "\n")
+		for _, text := range c.named {
+			if !strings.Contains(told, text) {
+				t.Errorf("with %q: left out\n%s\nwant %q", c.macs, told, text)
+			}
+		}
+		if len(f.Addresses) != c.addresses || c.named == nil && len(f.LeftOut) != len(d.LeftOut) {
+			t.Errorf("with %q: %+v", c.macs, f)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(fullData))
 	f.Add([]byte(`{"links":[{"id":"e0","ethernet_mac_address":"52:54:00:aa:00:01"}],"networks":[{"link":"e0","type":"ipv4","ip_address":"1.2.3.4/33"}]}`))

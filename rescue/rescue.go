@@ -61,6 +61,8 @@ type Session struct {
 	HostKey string `json:"host_key,omitempty"`
 	// Addresses are those at which a machine's rescue system should answer ssh; none: not known. A server's are those of its NICs.
 	Addresses []string `json:"addresses,omitempty"`
+	// LeftOut says in clauses what the rescue system leaves out of its network; empty: nothing, or it did not say.
+	LeftOut []string `json:"left_out,omitempty"`
 	// Agent is the agent that serves in the rescue system; nil: none was given a token for that.
 	Agent *Agent `json:"agent,omitempty"`
 	// Notice says what the rescue system did not take of what was asked for; empty: it took everything.
@@ -90,7 +92,7 @@ func (s *Session) IsForRepair() bool { return s != nil && s.Repair != "" }
 
 // Locked is the session without what leads into its rescue system, which has ended or is to end.
 func (s Session) Locked() *Session {
-	s.Fingerprint, s.HostKey, s.Addresses, s.Agent = "", "", nil, nil
+	s.Fingerprint, s.HostKey, s.Addresses, s.LeftOut, s.Agent = "", "", nil, nil, nil
 	return &s
 }
 
@@ -104,6 +106,9 @@ func (s *Session) Entry(addresses []string) (notes []string) {
 	}
 	if s.Notice != "" {
 		notes = append(notes, s.Notice)
+	}
+	if len(s.LeftOut) > 0 {
+		notes = append(notes, "its rescue system leaves out of the network: "+strings.Join(s.LeftOut, "; "))
 	}
 	return notes
 }

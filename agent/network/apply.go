@@ -138,7 +138,7 @@ func (s *stack) findNIC(present []netlink.Link, mac string) (netlink.Link, error
 			return nic, nil
 		}
 	}
-	return nil, problem.NotFoundf("no NIC has the MAC %s", mac)
+	return nil, problem.NotFoundf("%s", networkdata.NoNIC(mac))
 }
 
 // hardwareAddr is nil for no MAC.
@@ -179,7 +179,7 @@ func (s *stack) setMTU(link *networkdata.Link) {
 
 func (s *stack) makeBond(link *networkdata.Link, number int) (netlink.Link, error) {
 	if !slices.ContainsFunc(link.Members, func(id string) bool { return s.made[id] != nil }) {
-		return nil, problem.NotFoundf("none of its members is there")
+		return nil, problem.NotFoundf("%s", networkdata.NoMember)
 	}
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = fmt.Sprintf("bond%d", number)
@@ -237,7 +237,7 @@ func addMember(bond, member netlink.Link) error {
 func (s *stack) makeVLAN(link *networkdata.Link, number int) (netlink.Link, error) {
 	parent := s.made[link.Parent]
 	if parent == nil {
-		return nil, problem.NotFoundf("the link %q below it is not there", link.Parent)
+		return nil, problem.NotFoundf("%s", networkdata.NoParent(link.Parent))
 	}
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = fmt.Sprintf("vlan%d.%d", number, link.Tag)

@@ -252,7 +252,7 @@ func (s *Setup) leave() {
 	for question, link := range s.open {
 		if question >= 0 {
 			n := s.stack.data.Networks[question]
-			s.report.set(questionName(question), fmt.Sprintf("%s: no DHCP server on link %q has answered; it is asked again", networkName(n), n.Link))
+			s.report.set(questionName(question), fmt.Sprintf("%s: no DHCP server on link %q has answered; it is asked again", n.Name(), n.Link))
 		}
 		if s.plan.Move == MoveNo || s.ready[link.Attrs().Index] {
 			continue

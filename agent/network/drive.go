@@ -20,6 +20,9 @@ const (
 	probeLength = volumeID + 32
 )
 
+// ConfigDrive reads network_data.json from the disk that has the machine's config drive. NotFound: there is none.
+func ConfigDrive() ([]byte, error) { return configDrive() }
+
 // configDrive reads network_data.json from the partition that the cloud put it on.
 // The disk belongs to somebody else: it is mounted read-only, nothing of it is run.
 func configDrive() ([]byte, error) {

@@ -77,6 +77,9 @@ func (s *Setup) Run(ctx context.Context) error {
 		s.progress()
 	}
 	if len(s.done) == 0 {
+		if s.stack != nil {
+			s.report.set("all", networkdata.AllLeftOut)
+		}
 		if err := s.askEverywhere(); err != nil {
 			return err
 		}
@@ -139,11 +142,12 @@ func (s *Setup) progress() {
 		case s.done[i]:
 			continue
 		case link == nil:
-			s.report.set(what, fmt.Sprintf("%s: its link %q is not there", networkName(n), n.Link))
+			s.report.set(what, networkdata.NoLink(n))
 			continue
 		}
 		s.done[i] = true
 		s.report.clear(what)
+		s.report.clear("all")
 		switch n.Method {
 		case networkdata.Static:
 			s.setStatic(what, link, n)
@@ -156,21 +160,14 @@ func (s *Setup) progress() {
 	s.routeBySource()
 }
 
-func networkName(n networkdata.Network) string {
-	if n.Method == networkdata.Static {
-		return fmt.Sprintf("network %q (%s)", n.ID, n.Address)
-	}
-	return fmt.Sprintf("network %q", n.ID)
-}
-
 // setStatic adds an address and, each by itself, the routes over it.
 func (s *Setup) setStatic(what string, link netlink.Link, n networkdata.Network) {
 	if err := addAddress(link, n.Address); err != nil {
-		s.report.set(what, fmt.Sprintf("%s: %v", networkName(n), err))
+		s.report.set(what, fmt.Sprintf("%s: %v", n.Name(), err))
 		return
 	}
 	s.ready[link.Attrs().Index] = true
-	s.setRoutes(networkName(n), link, n.Address, n.Routes)
+	s.setRoutes(n.Name(), link, n.Address, n.Routes)
 }
 
 func (s *Setup) setRoutes(name string, link netlink.Link, address netip.Prefix, routes []Route) {
@@ -213,7 +210,7 @@ func (s *Setup) sshLinks() (links []netlink.Link) {
 	if s.stack == nil {
 		return links
 	}
-	allowed := s.allowed(s.stack.data)
+	allowed := s.stack.data.LinksOn(s.listensOn)
 	for _, link := range s.stack.data.Links {
 		if on := s.stack.made[link.ID]; on != nil && allowed[link.ID] && !slices.ContainsFunc(links, sameLink(on)) {
 			links = append(links, on)
@@ -251,23 +248,6 @@ func (s *Setup) clearOthers() {
 			s.Log.Warn("old address left", "error", err)
 		}
 	}
-}
-
-// allowed are the ids of the links that ssh may listen on: the NICs named, and what
-// was built on them.
-func (s *Setup) allowed(data *networkdata.Data) map[string]bool {
-	allowed := map[string]bool{}
-	for _, link := range data.Links { // in an order in which parents come first
-		switch link.Kind {
-		case networkdata.Physical:
-			allowed[link.ID] = s.listensOn(link.MAC)
-		case networkdata.Bond:
-			allowed[link.ID] = s.listensOn(link.MAC) || slices.ContainsFunc(link.Members, func(id string) bool { return allowed[id] })
-		case networkdata.VLAN:
-			allowed[link.ID] = s.listensOn(link.MAC) || allowed[link.Parent]
-		}
-	}
-	return allowed
 }
 
 // write leaves for init what ssh listens on, what was left out, the name servers, and the leases to keep alive.

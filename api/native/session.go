@@ -167,6 +167,10 @@ func viewNodeSession(n *metal.Node, state rescue.State) map[string]any {
 		addresses = n.Rescue.Addresses
 	}
 	view["addresses"] = addresses
+	view["left_out"] = []string{}
+	if n.Rescue != nil && n.Rescue.LeftOut != nil {
+		view["left_out"] = n.Rescue.LeftOut
+	}
 	return view
 }
 

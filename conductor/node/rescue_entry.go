@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/driver"
+	"salvor/networkdata"
 	"salvor/problem"
 	"salvor/rescue"
 )
@@ -26,6 +27,7 @@ type rescueFacts struct {
 	hostKey   rescue.HostKey
 	addresses []string
 	notice    string
+	leftOut   []string // of the network
 	agent     *rescue.Agent
 }
 
@@ -35,7 +37,7 @@ func (f rescueFacts) into(old *rescue.Session) *rescue.Session {
 	if old != nil {
 		session = *old
 	}
-	session.HostKey, session.Fingerprint, session.Addresses, session.Notice = f.hostKey.Key, f.hostKey.Fingerprint, f.addresses, f.notice
+	session.HostKey, session.Fingerprint, session.Addresses, session.Notice, session.LeftOut = f.hostKey.Key, f.hostKey.Fingerprint, f.addresses, f.notice, f.leftOut
 	session.Agent = f.agent
 	return &session
 }
@@ -71,6 +73,15 @@ func (e rescueEntry) read(ctx context.Context, m *managedNode, a driver.Agent, f
 		data = f.Extras.NetworkData
 	}
 	facts.addresses = e.addresses(data, a.URL)
+	if facts.leftOut = system.LeftOut; system.Checked {
+		fixed := e.fixed(data)
+		facts.addresses = slices.DeleteFunc(facts.addresses, func(address string) bool {
+			return slices.Contains(fixed, address) && !slices.Contains(system.Addresses, address)
+		})
+	}
+	for _, text := range facts.leftOut {
+		driver.Note(ctx, "the rescue system leaves out of the network: %s", text)
+	}
 	return facts, nil
 }
 
@@ -80,31 +91,7 @@ const maxEntryAddresses = 16
 // addresses are those of the network data that are fixed. Without any, a machine that stays on its network keeps the address at which its
 // agent was heard. None: the machine asks for an address when salvor hears it no more.
 func (e rescueEntry) addresses(data json.RawMessage, agentURL string) []string {
-	var d struct {
-		Links []struct {
-			ID  string `json:"id"`
-			MAC string `json:"ethernet_mac_address"`
-		} `json:"links"`
-		Networks []struct {
-			Link    string `json:"link"`
-			Address string `json:"ip_address"`
-		} `json:"networks"`
-	}
-	var out []string
-	if json.Unmarshal(data, &d) == nil {
-		mac := map[string]string{}
-		for _, l := range d.Links {
-			mac[l.ID] = l.MAC
-		}
-		for _, n := range d.Networks {
-			text, _, _ := strings.Cut(n.Address, "/")
-			address, err := netip.ParseAddr(text)
-			if err != nil || address.Zone() != "" || len(out) == maxEntryAddresses || !e.listens(mac[n.Link]) || slices.Contains(out, address.String()) {
-				continue
-			}
-			out = append(out, address.String())
-		}
-	}
+	out := e.fixed(data)
 	u, err := url.Parse(agentURL)
 	if len(out) > 0 || err != nil || e.moves || len(e.interfaces) > 0 {
 		return out
@@ -113,6 +100,21 @@ func (e rescueEntry) addresses(data json.RawMessage, agentURL string) []string {
 		return []string{address.String()}
 	}
 	return nil
+}
+
+// fixed are the fixed addresses of network data on which ssh listens.
+func (e rescueEntry) fixed(text json.RawMessage) (out []string) {
+	data, err := networkdata.Parse(text)
+	if err != nil {
+		return nil
+	}
+	on := data.LinksOn(e.listens)
+	for _, n := range data.Networks {
+		if a := n.Address.Addr().String(); n.Method == networkdata.Static && n.Address.Addr().IsGlobalUnicast() && on[n.Link] && len(out) < maxEntryAddresses && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // listens tells whether ssh answers on a NIC.

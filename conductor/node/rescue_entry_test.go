@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +43,45 @@ func TestRescueByKeyStoresHowToEnter(t *testing.T) {
 	b.until(t, metal.RescueWait)
 	if s := b.stored(t).Rescue; s.HostKey != "" || s.Fingerprint != "" || len(s.Addresses) != 0 || !s.ExpiresAt.IsZero() {
 		t.Errorf("a second rescue still shows how the first was entered: %+v", s)
+	}
+}
+
+// TestLeftOutOfTheNetworkIsTold: what the agent will leave out is in the session, in why and in the history; an address that the rescue system will
+// not have is not shown as one at which ssh answers. An agent of a former release says nothing.
+func TestLeftOutOfTheNetworkIsTold(t *testing.T) {
+	t.Parallel()
+	for name, nics := range map[string][]string{"an agent of today": {"52:54:00:00:00:01"}, "a former release": nil} {
+		b := newBench(t, metal.Active)
+		b.nics = nics
+		change(t, b, func(n *metal.Node) {
+			n.NetworkData = metal.Object{
+				"links": []any{map[string]any{"id": "l0", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01"}, map[string]any{"id": "l1", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:02"}},
+				"networks": []any{map[string]any{"id": "n0", "type": "ipv4", "link": "l0", "ip_address": "192.0.2.7/24"},
+					map[string]any{"id": "n1", "type": "ipv4", "link": "l1", "ip_address": "198.51.100.7/24"}}, "services": []any{},
+			}
+		})
+		b.run(t)
+		must.OK(t, b.provision(metal.ToRescue, metal.ProvisionArgs{RescuePassword: secret.New("let me in")}))
+		n := b.pokes(t, metal.Rescue)
+		told := strings.Join(n.Rescue.Entry(n.Rescue.Addresses), "\n")
+		events := fmt.Sprint(must.Get(b.store.Latest(t.Context(), job.Node(n.ID), 100))(t))
+		for _, text := range []string{`link "l1": no NIC has the MAC 52:54:00:00:00:02`, `network "n1" (198.51.100.7/24): its link "l1" is not there`} {
+			if want := nics != nil; strings.Contains(told, text) != want || strings.Contains(events, text) != want {
+				t.Errorf("%s: why\n%s\nhistory\n%s\nwant %q in both: %v", name, told, events, text, want)
+			}
+		}
+		want := []string{"192.0.2.7", "198.51.100.7"}
+		if nics != nil {
+			want = want[:1]
+		}
+		if !slices.Equal(n.Rescue.Addresses, want) {
+			t.Errorf("%s: addresses %q, want %q", name, n.Rescue.Addresses, want)
+		}
+		must.OK(t, b.ask(t, metal.ToRescue))
+		b.until(t, metal.RescueWait)
+		if s := b.stored(t).Rescue; len(s.LeftOut) != 0 {
+			t.Errorf("%s: a second rescue still shows what the first left out: %q", name, s.LeftOut)
+		}
 	}
 }
 

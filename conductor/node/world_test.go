@@ -25,6 +25,7 @@ import (
 	"salvor/job"
 	"salvor/job/jobtest"
 	"salvor/metal"
+	"salvor/networkdata"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
@@ -46,8 +47,9 @@ type bench struct {
 	running       string // "system", "ramdisk" or "": nothing
 	credential    string
 	agentUp       bool
-	agentFaults   int // how often it answers with an error of its own
-	agentLate     int // how often it refuses the connection before it listens
+	nics          []string // MACs by which the agent checks network data; nil: it is of a former release
+	agentFaults   int      // how often it answers with an error of its own
+	agentLate     int      // how often it refuses the connection before it listens
 	agentRefuses  bool
 	agentVersion  string // empty: ours
 	newStart      string // the certificate of a ramdisk that was started again, PEM; empty: benchCertificate
@@ -309,7 +311,19 @@ func (b *bench) ReadRescueSystem(_ context.Context, _ *metal.Node, a driver.Agen
 	if !strings.HasPrefix(a.Version, agent.Product) {
 		return driver.RescueSystem{}, nil
 	}
-	return driver.RescueSystem{HostKey: benchHostKey, NetworkData: f.Extras.NetworkData, TakesKeys: true}, nil
+	system := driver.RescueSystem{HostKey: benchHostKey, NetworkData: f.Extras.NetworkData, TakesKeys: true}
+	if b.nics != nil {
+		data, err := networkdata.Parse(f.Extras.NetworkData)
+		if err != nil {
+			return system, err
+		}
+		found := data.Forecast(b.nics)
+		system.Checked, system.LeftOut = true, found.LeftOut
+		for _, a := range found.Addresses {
+			system.Addresses = append(system.Addresses, a.String())
+		}
+	}
+	return system, nil
 }
 
 // benchHostKey is the ssh host key of the bench's ramdisk.
@@ -410,7 +424,7 @@ func (b *bench) picture(t *testing.T) string {
 	connectors := must.Get(b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10}))(t)
 	session := "none"
 	if n.Rescue != nil {
-		session = fmt.Sprint(n.Rescue.Saved, n.Rescue.SavedKnown, n.Rescue.Fingerprint, n.Rescue.HostKey, n.Rescue.Addresses, n.Rescue.Agent != nil, n.Rescue.Notice)
+		session = fmt.Sprint(n.Rescue.Saved, n.Rescue.SavedKnown, n.Rescue.Fingerprint, n.Rescue.HostKey, n.Rescue.Addresses, n.Rescue.Agent != nil, n.Rescue.Notice, n.Rescue.LeftOut)
 	}
 	return b.mender.picture(b, t) + fmt.Sprintf("agent did %s; steps %s; step %v%v%v; connectors %d\n", b.agent.picture(), steps, n.CleanStep, n.DeployStep, n.ServiceStep, len(connectors)) +
 		fmt.Sprintf("machine: %s runs %q volume %q device %v media %v networks %v credential %v agent %v serving %v\nnode: %s -> %s power %s -> %s plan %v session %s error %q locked %q ports %d properties %v instance %v",

@@ -96,8 +96,8 @@ func (r Rescue) ReadRescueSystem(ctx context.Context, n *metal.Node, a driver.Ag
 	c, err := r.dial(a, f)
 	var key wire.HostKey
 	if err == nil {
+		defer c.release()
 		key, err = c.hostKey(ctx)
-		c.release()
 	}
 	switch {
 	case errors.Is(err, driver.ErrNoCommand): // a former release of our agent
@@ -106,7 +106,40 @@ func (r Rescue) ReadRescueSystem(ctx context.Context, n *metal.Node, a driver.Ag
 		return s, problem.New(problem.KindOf(err), "read the ssh host key of node %s: agent: %w", n.ID, err)
 	}
 	s.HostKey, s.TakesKeys = key.PublicKey, true
+	if check, err := c.checkNetwork(ctx, s.NetworkData); err == nil { // a former release does not know the command, and what it would say is no condition
+		s.Checked, s.Addresses = true, check.Addresses
+		for _, text := range check.LeftOut[:min(len(check.LeftOut), maxLeftOut)] {
+			s.LeftOut = append(s.LeftOut, c.sanitize(text[:min(len(text), maxClause)]))
+		}
+	}
 	return s, nil
+}
+
+// Bounds of what an agent says of its network: clauses, and bytes of each.
+const (
+	maxLeftOut = 40
+	maxClause  = 500
+)
+
+// checkNetwork asks what the rescue system will have of its network data; none: of the config drive on its disk.
+func (c *conversation) checkNetwork(ctx context.Context, data json.RawMessage) (check wire.NetworkCheck, err error) {
+	params, err := json.Marshal(wire.NetworkCheckParams{NetworkData: data})
+	if err != nil {
+		return check, err
+	}
+	body, err := json.Marshal(wire.Command{Name: wire.CheckNetwork, Params: params})
+	if err != nil {
+		return check, err
+	}
+	result, err := c.ask(ctx, http.MethodPost, wire.CommandsPath, body)
+	if err != nil {
+		return check, err
+	}
+	if result.Status != wire.Succeeded {
+		return check, problem.Unavailablef("the agent did not check the network data")
+	}
+	_, err = loose.Decode(result.Outcome, &check)
+	return check, err
 }
 
 func (c *conversation) hostKey(ctx context.Context) (key wire.HostKey, err error) {

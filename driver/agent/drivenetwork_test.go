@@ -108,13 +108,19 @@ func TestDriveKeysAreLetIn(t *testing.T) {
 // TestReadRescueSystem: our agent shows its host key; a former release of it and another's agent take no keys, and that is no error.
 func TestReadRescueSystem(t *testing.T) {
 	t.Parallel()
-	var answer func(w http.ResponseWriter)
+	var answer, check func(w http.ResponseWriter)
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		var c wire.Command
-		if json.NewDecoder(r.Body).Decode(&c) != nil || c.Name != wire.ReadHostKey {
+		if json.NewDecoder(r.Body).Decode(&c) != nil || c.Name != wire.ReadHostKey && c.Name != wire.CheckNetwork {
 			t.Errorf("asked %q", c.Name)
+		}
+		if c.Name == wire.CheckNetwork {
+			if !strings.Contains(string(c.Params), `"network_data":{"networks":[]}`) {
+				t.Errorf("params %s, want the network data", c.Params)
+			}
+			answer = check
 		}
 		answer(w)
 	}))
@@ -144,10 +150,20 @@ func TestReadRescueSystem(t *testing.T) {
 		"busy":      {ours, func(w http.ResponseWriter) { w.WriteHeader(409) }, driver.RescueSystem{}, problem.Unavailable},
 	} {
 		answer, asked = c.answer, 0
+		check = result(wire.Succeeded, `{"left_out":["link \"p2\": gone`+strings.Repeat("x", 2000)+`",7],"addresses":["192.0.2.7"],"more":1}`)
+		if name == "no key made" {
+			check = func(w http.ResponseWriter) {
+				w.WriteHeader(400)
+				_ = json.NewEncoder(w).Encode(wire.Fault{String: "Invalid command: Unknown command: check_network"})
+			}
+		}
 		c.want.NetworkData = json.RawMessage(data)
 		got, err := Rescue{Locks: &driver.AddressLocks{}}.ReadRescueSystem(t.Context(), &metal.Node{ID: "n1"}, c.agent, driver.Finalize{Hash: secret.New(hash), Extras: &wire.Extras{NetworkData: json.RawMessage(data)}})
 		if c.kind == 0 && err != nil || c.kind != 0 && !problem.Is(err, c.kind) || got.HostKey != c.want.HostKey || got.TakesKeys != c.want.TakesKeys || string(got.NetworkData) != data {
 			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if got.Checked != (name == "ours") || got.Checked && (len(got.LeftOut) != 2 || len(got.LeftOut[0]) > maxClause || got.Addresses[0] != "192.0.2.7") {
+			t.Errorf("%s: %+v", name, got)
 		}
 		if (asked == 0) != (c.answer == nil) {
 			t.Errorf("%s: asked %d times", name, asked)

@@ -14,6 +14,8 @@ const (
 	FinalizeRescue = "rescue.finalize_rescue"
 	// ReadHostKey is a command of our own agent only. It changes nothing, and its result is a HostKey.
 	ReadHostKey = "rescue.get_ssh_host_key"
+	// CheckNetwork is a command of our own agent only. It changes nothing, and its result is a NetworkCheck.
+	CheckNetwork = "rescue.check_network"
 	// Product begins the agent_version of our own agent; only such an agent is
 	// sent Extras, every other one refuses a parameter that it does not know.
 	Product = "salvor-agent/"
@@ -76,6 +78,20 @@ type HostKey struct {
 	PublicKey string `json:"public_key"`
 }
 
+// NetworkCheckParams are the params of CheckNetwork.
+type NetworkCheckParams struct {
+	// NetworkData is that of Extras; absent: the machine's config drive is read.
+	NetworkData json.RawMessage `json:"network_data,omitempty"`
+}
+
+// NetworkCheck is the outcome of CheckNetwork: what the rescue system will have of its network data.
+type NetworkCheck struct {
+	// LeftOut says in clauses what the rescue system cannot follow, or lacks a NIC for.
+	LeftOut []string `json:"left_out"`
+	// Addresses are the fixed addresses that the rescue system will have.
+	Addresses []string `json:"addresses"`
+}
+
 // Volume is one path to an iSCSI volume of the machine, with CHAP where there is a username. A
 // value of this type holds secrets in the open: it is made last and never logged.
 type Volume struct {
@@ -96,7 +112,7 @@ type Result struct {
 	Params map[string]any `json:"command_params"`
 	Status string         `json:"command_status"`
 	Error  *CommandError  `json:"command_error"`
-	// Outcome is null, Text, StepList, StepOutcome or HostKey, by the command.
+	// Outcome is null, Text, StepList, StepOutcome, HostKey or NetworkCheck, by the command.
 	Outcome json.RawMessage `json:"command_result"`
 }
 
