@@ -15,6 +15,7 @@ import (
 
 	"salvor/agent/network"
 	"salvor/test/must"
+	agentwire "salvor/wire/agent"
 	"salvor/wire/ironic"
 )
 
@@ -134,6 +135,9 @@ func TestRescue(t *testing.T) {
 	heartbeat := f.heartbeats[0]
 	if len(f.heartbeats) != 1 || heartbeat.AgentToken == nil || *heartbeat.AgentToken != testToken || heartbeat.AgentVersion != "salvor-agent/9.9" || !strings.HasPrefix(heartbeat.CallbackURL, "https://127.0.0.1:") {
 		t.Errorf("heartbeats %+v", f.heartbeats)
+	}
+	if f.lookups[0].Header.Get(agentwire.TokenHeader) != "" {
+		t.Error("a lookup sent a token that no boot file carried")
 	}
 	if f.versions[0] != "1.68" || f.lookups[0].Header.Get("X-OpenStack-Ironic-API-Version") != "1.62" {
 		t.Errorf("heartbeat at %s, lookup at %s", f.versions[0], f.lookups[0].Header.Get("X-OpenStack-Ironic-API-Version"))
@@ -268,6 +272,9 @@ func TestTokenOfTheCommandLine(t *testing.T) {
 	defer f.mu.Unlock()
 	if *f.heartbeats[0].AgentToken != testToken {
 		t.Error("the command line's token was not used")
+	}
+	if got := f.lookups[0].Header.Get(agentwire.TokenHeader); got != testToken || f.lookups[0].URL.Query().Has("node_uuid") {
+		t.Errorf("the lookup %s sent the token %q, want that of the command line in the header alone", f.lookups[0].URL, got)
 	}
 }
 

@@ -128,7 +128,7 @@ func (a *Agent) ask(ctx context.Context, api *client.Client) (*lookupSession, er
 		return nil, err
 	}
 	found := &lookupSession{api: api, served: served}
-	answer, err := api.Lookup(ctx, pickMicroversion(served, lookupVersion), macs, "")
+	answer, err := api.LookupBoot(ctx, pickMicroversion(served, lookupVersion), macs, a.params.Token)
 	if err != nil && isMissingEndpoint(err) {
 		var old *ironic.LookupAnswer
 		if old, found.legacy = a.askLegacyLookup(ctx, api, macs); found.legacy {

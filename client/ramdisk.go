@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"salvor/problem"
+	"salvor/secret"
+	"salvor/wire/agent"
 	"salvor/wire/ironic"
 )
 
@@ -18,6 +20,16 @@ func (c *Client) Lookup(ctx context.Context, version Version, macs []string, nod
 		query.Set("node_uuid", node)
 	}
 	request := Request{Method: http.MethodGet, Path: "/v1/lookup", Query: query, Version: version}
+	return c.lookup(ctx, request)
+}
+
+// LookupBoot is Lookup by a ramdisk whose boot files carry the agent token. salvor tells machines apart by the token that share a MAC; other servers
+// ignore the header.
+func (c *Client) LookupBoot(ctx context.Context, version Version, macs []string, token secret.Value) (*ironic.LookupAnswer, error) {
+	request := Request{Method: http.MethodGet, Path: "/v1/lookup", Query: url.Values{"addresses": {strings.Join(macs, ",")}}, Version: version}
+	if !token.Empty() {
+		request.Header = http.Header{agent.TokenHeader: {token.Reveal()}}
+	}
 	return c.lookup(ctx, request)
 }
 

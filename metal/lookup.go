@@ -31,11 +31,12 @@ type Found struct {
 // notFound is the one answer to every lookup that finds nothing it may tell.
 var notFound = problem.NotFoundf("Resource could not be found.")
 
-// Lookup finds the node of a booting ramdisk. An id wins over addresses; no node, several
+// Lookup finds the node of a booting ramdisk. An id wins over addresses, and among nodes that share an address wins the one whose boot has the token,
+// which boot files carry; an empty token is that of a ramdisk that does not tell it. No node, several
 // nodes and a state without a ramdisk look alike (NotFound). While the node's next boot is not
 // committed yet it is Conflict. tell=false never tells the token.
-func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool) (Found, error) {
-	n, err := s.lookupNode(ctx, id, macs)
+func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, token secret.Value, tell bool) (Found, error) {
+	n, err := s.lookupNode(ctx, id, macs, token)
 	if err != nil {
 		return Found{}, err
 	}
@@ -95,7 +96,7 @@ func (s *Nodes) rescueHash(tx job.Tx, n *Node) (secret.Value, error) {
 	return secret.Value{}, nil
 }
 
-func (s *Nodes) lookupNode(ctx context.Context, id string, macs []string) (*Node, error) {
+func (s *Nodes) lookupNode(ctx context.Context, id string, macs []string, token secret.Value) (*Node, error) {
 	if id != "" {
 		n, err := s.store.Node(ctx, nil, id)
 		if problem.Is(err, problem.NotFound) {
@@ -110,7 +111,14 @@ func (s *Nodes) lookupNode(ctx context.Context, id string, macs []string) (*Node
 	if len(owners) == 1 {
 		return s.store.Node(ctx, nil, owners[0])
 	}
-	return s.onlyOne(ctx, owners, (*Node).expectsRamdisk)
+	if token.Empty() {
+		return s.onlyOne(ctx, owners, (*Node).expectsRamdisk)
+	}
+	n, err := s.onlyOne(ctx, owners, func(n *Node) bool { return n.expectsRamdisk() && n.CarriesToken() && token.Equal(n.AgentToken(s.key)) })
+	if problem.Is(err, problem.NotFound) { // its boot files may be older than the node's plan, or carry no token of the plan
+		return s.onlyOne(ctx, owners, func(n *Node) bool { return n.expectsRamdisk() && !n.CarriesToken() })
+	}
+	return n, err
 }
 
 // expectsRamdisk tells whether a ramdisk was booted on the node that may look the node up.

@@ -8,6 +8,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/wire/agent"
 	"salvor/wire/ironic"
 )
 
@@ -33,7 +34,11 @@ func (s *server) lookup(c *ironicCall) error {
 	if id == "" && len(macs) == 0 {
 		return problem.Invalidf("At least one of 'addresses' and 'node_uuid' parameters is required")
 	}
-	return c.answerLookup(id, macs, c.version >= tokenVersion, func(found metal.Found, node ironic.LookupNode) ironic.LookupAnswer {
+	token := c.R.Header.Get(agent.TokenHeader)
+	if most := heartbeatFields["agent_token"].max; len(token) > most {
+		return problem.Invalidf("%s is longer than %d bytes", agent.TokenHeader, most)
+	}
+	return c.answerLookup(id, macs, secret.New(token), c.version >= tokenVersion, func(found metal.Found, node ironic.LookupNode) ironic.LookupAnswer {
 		return ironic.LookupAnswer{Node: node, Config: s.lookupConfig(found)}
 	})
 }
@@ -52,8 +57,8 @@ func parseMACs(addresses []string) ([]string, error) {
 	return macs, nil
 }
 
-func (c *ironicCall) answerLookup(id string, macs []string, tell bool, shape func(metal.Found, ironic.LookupNode) ironic.LookupAnswer) error {
-	found, err := c.s.Nodes.Lookup(c.R.Context(), id, macs, tell)
+func (c *ironicCall) answerLookup(id string, macs []string, token secret.Value, tell bool, shape func(metal.Found, ironic.LookupNode) ironic.LookupAnswer) error {
+	found, err := c.s.Nodes.Lookup(c.R.Context(), id, macs, token, tell)
 	if err != nil {
 		return err
 	}
@@ -136,7 +141,7 @@ func (s *server) oldLookup(c *ironicCall) error {
 	if id == "" && len(macs) == 0 {
 		return problem.NotFoundf("Resource could not be found.")
 	}
-	return c.answerLookup(id, macs, false, func(_ metal.Found, node ironic.LookupNode) ironic.LookupAnswer {
+	return c.answerLookup(id, macs, secret.Value{}, false, func(_ metal.Found, node ironic.LookupNode) ironic.LookupAnswer {
 		return ironic.LookupAnswer{Node: node, HeartbeatTimeout: s.HeartbeatTimeout}
 	})
 }

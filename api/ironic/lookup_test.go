@@ -19,6 +19,7 @@ import (
 	"salvor/secret"
 	"salvor/test/fixture"
 	"salvor/test/must"
+	"salvor/wire/agent"
 )
 
 // booting makes a node whose ramdisk is about to ask.
@@ -106,6 +107,37 @@ func TestLookupOfTwoNodes(t *testing.T) {
 	w.edit(otherID, func(n *metal.Node) { n.ProvisionState = metal.RescueWait })
 	w.refuse([]refusal{{"GET", "/v1/lookup?addresses=52:54:00:00:00:01,52:54:00:00:00:02", "1.82", "", 404, "Resource could not be found."}})
 	w.want(200, "GET", "/v1/lookup?addresses=52:54:00:00:00:01", "1.82", "")
+}
+
+// TestLookupByTheBootsToken: two machines that both await a ramdisk, and whose ramdisks send the MAC of one adapter, are told apart by the token that
+// their boot files carry. A ramdisk that sends no token, or another one, gets neither.
+func TestLookupByTheBootsToken(t *testing.T) {
+	w := newWorld(t)
+	nodes := map[string]*metal.Node{nodeID: w.booting(func(n *metal.Node) { n.Plan.CarryToken = true })}
+	nodes[otherID] = w.node(func(n *metal.Node) {
+		n.ID, n.Name, n.ProvisionState, n.BootNumber = otherID, "n2", metal.RescueWait, 3
+		n.Plan = &metal.BootPlan{Method: metal.BootMedia, Path: "q", BootNumber: 3, CarryToken: true}
+	})
+	w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+otherID+`","address":"52:54:00:00:00:02"}`)
+	const path = "/v1/lookup?addresses=52:54:00:00:00:01,52:54:00:00:00:02"
+	ask := func(token string) answer {
+		return answer{fixture.Ask(w.handler, "GET", path, "", "X-OpenStack-Ironic-API-Version", "1.82", agent.TokenHeader, token)}
+	}
+	for _, id := range []string{nodeID, otherID} {
+		a := ask(w.token(nodes[id]))
+		if a.Status != 200 || a.Object(t)["node"].(map[string]any)["uuid"] != id {
+			t.Errorf("by the token of %s: %d %s", id, a.Status, a.Body)
+		}
+	}
+	for name, token := range map[string]string{"no token": "", "another's": "x", "too long": strings.Repeat("x", 5000)} {
+		if a := ask(token); a.Status != 404 && a.Status != 400 {
+			t.Errorf("%s: %d %s", name, a.Status, a.Body)
+		}
+	}
+	w.edit(otherID, func(n *metal.Node) { n.ProvisionState = metal.Active })
+	if a := ask(w.token(nodes[otherID])); a.Status != 404 {
+		t.Errorf("by the token of a node that awaits no ramdisk: %d %s", a.Status, a.Body)
+	}
 }
 
 func TestLookupRefuses(t *testing.T) {

@@ -1,6 +1,7 @@
 package netboot
 
 import (
+	"bytes"
 	"net"
 	"net/netip"
 	"slices"
@@ -101,6 +102,31 @@ func mustBe(t *testing.T, resp *dhcpv4.DHCPv4, kind dhcpv4.MessageType) {
 	}
 }
 
+// TestBootFileIsFollowedByAZero: firmware that reads the name of the boot file up to a zero byte finds one behind the name, and the options stay as
+// they are for everybody else.
+func TestBootFileIsFollowedByAZero(t *testing.T) {
+	for _, arch := range []iana.Arch{0, 7, 16} {
+		class := "PXEClient"
+		if arch == 16 {
+			class = "HTTPClient"
+		}
+		resp := authoritative(t).ask(t, dhcpv4.MessageTypeDiscover, firmware(class, arch))
+		name, out := resp.BootFileNameOption(), encodeReply(resp)
+		at := bytes.Index(out[dhcpOptions:], []byte(name)) + dhcpOptions
+		if at < dhcpOptions || out[at+len(name)] != 0 {
+			t.Errorf("architecture %d: behind %q stands %v", arch, name, out[at+len(name):][:4])
+		}
+		again := must.Get(dhcpv4.FromBytes(out))(t)
+		if again.Summary() != resp.Summary() {
+			t.Errorf("architecture %d: want\n%s\nhave\n%s", arch, resp.Summary(), again.Summary())
+		}
+	}
+	plain := authoritative(t).ask(t, dhcpv4.MessageTypeDiscover)
+	if !bytes.Equal(encodeReply(plain), plain.ToBytes()) {
+		t.Error("a reply without a boot file was changed")
+	}
+}
+
 func TestFirmwareGetsItsBootFile(t *testing.T) {
 	scriptURL := "http://192.0.2.1:6385/boot/" + testPath + "/boot.ipxe"
 	for name, c := range map[string]struct {
@@ -118,6 +144,11 @@ func TestFirmwareGetsItsBootFile(t *testing.T) {
 		"iPXE, class as text":              {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00000", 0), dhcpv4.WithUserClass("iPXE", false)}, file: scriptURL, next: true},
 		"iPXE, RFC 3004":                   {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00007", 7), dhcpv4.WithUserClass("iPXE", true)}, file: scriptURL, next: true},
 		"iPXE by option 175":               {mods: []dhcpv4.Modifier{dhcpv4.WithGeneric(optionIPXE, []byte{177, 1, 2})}, file: scriptURL, next: true},
+		"iPXE with HTTP":                   {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00000", 0), dhcpv4.WithUserClass("iPXE", false), dhcpv4.WithGeneric(optionIPXE, []byte{33, 1, 1, 19, 1, 1, 24, 1, 1})}, file: scriptURL, next: true},
+		"iPXE in a ROM without HTTP, BIOS": {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00000", 0), dhcpv4.WithUserClass("iPXE", false), dhcpv4.WithGeneric(optionIPXE, []byte{33, 1, 1, 18, 1, 1, 24, 1, 1})}, file: testPath + "/undionly.kpxe", next: true},
+		"iPXE in a ROM without HTTP, UEFI": {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00007", 7), dhcpv4.WithGeneric(optionIPXE, []byte{177, 1, 2, 33, 1, 1, 21, 1, 1})}, file: testPath + "/snponly.efi", next: true},
+		"iPXE that switched HTTP off":      {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00007", 7), dhcpv4.WithGeneric(optionIPXE, []byte{19, 1, 0, 21, 1, 1})}, file: testPath + "/snponly.efi", next: true},
+		"iPXE with a damaged option 175":   {mods: []dhcpv4.Modifier{dhcpv4.WithGeneric(optionIPXE, []byte{33, 9, 1})}, file: scriptURL, next: true},
 		"operating system":                 {},
 		"ARM PXE":                          {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00011", 11)}},
 		"ARM HTTP":                         {mods: []dhcpv4.Modifier{firmware("HTTPClient:Arch:00019", 19)}},

@@ -31,9 +31,33 @@ const (
 	maxHeaderString = 127 // of the file field, with its closing zero
 )
 
+// Features of iPXE, as option 175 encapsulates them: a code, a length of 1, and a version.
+const (
+	firstFeature = 16
+	lastFeature  = 63
+	featureHTTP  = 19
+)
+
+// lacksHTTP tells whether an iPXE lists its features and HTTP is not among them, as iPXE in the ROM of a NIC may be built. Such an iPXE is given our
+// own loader, as plain PXE is.
+func lacksHTTP(req *dhcpv4.DHCPv4) bool {
+	text, lists := req.Options.Get(optionIPXE), false
+	for len(text) >= 2 && len(text) >= 2+int(text[1]) {
+		code, value := text[0], text[2:2+text[1]]
+		text = text[2+text[1]:]
+		if code < firstFeature || code > lastFeature || len(value) != 1 {
+			continue
+		}
+		if lists = true; code == featureHTTP && value[0] != 0 {
+			return false
+		}
+	}
+	return lists
+}
+
 // kindOf reads the vendor class, user class and architecture (RFC 4578) of a request.
 func kindOf(req *dhcpv4.DHCPv4) clientKind {
-	if req.Options.Has(optionIPXE) || slices.Contains(req.UserClass(), "iPXE") {
+	if (req.Options.Has(optionIPXE) || slices.Contains(req.UserClass(), "iPXE")) && !lacksHTTP(req) {
 		return kindIPXE
 	}
 	class := req.ClassIdentifier()
@@ -145,6 +169,27 @@ func bootFile(resp *dhcpv4.DHCPv4, name string) {
 	if len(name) <= maxHeaderString {
 		resp.BootFileName = name
 	}
+}
+
+// dhcpOptions is where the options of a DHCP message begin: behind the header and the magic cookie.
+const dhcpOptions = 240
+
+// encodeReply encodes a reply with a pad byte behind the option that names the boot file. Firmware that takes the name for a text with a zero at its
+// end then reads the name alone.
+func encodeReply(resp *dhcpv4.DHCPv4) []byte {
+	out := resp.ToBytes()
+	for i := dhcpOptions; i+1 < len(out) && out[i] != dhcpv4.OptionEnd.Code(); {
+		if out[i] == dhcpv4.OptionPad.Code() {
+			i++
+			continue
+		}
+		code, next := out[i], i+2+int(out[i+1])
+		if code == dhcpv4.OptionBootfileName.Code() && next <= len(out) {
+			return slices.Insert(out, next, dhcpv4.OptionPad.Code())
+		}
+		i = next
+	}
+	return out
 }
 
 func (r *dhcpResponder) fileURL(plan *metal.BootPlan, name string) string {

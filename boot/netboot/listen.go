@@ -192,7 +192,7 @@ func (l *servedLink) answer(ctx context.Context, out *ipv4.PacketConn, req *dhcp
 	to := replyDestination(req, resp, from, port)
 	// The source must be the server identifier, even where the interface has more addresses.
 	cm := &ipv4.ControlMessage{Src: l.resp.addr.AsSlice(), IfIndex: l.index}
-	if _, err := out.WriteTo(resp.ToBytes(), cm, net.UDPAddrFromAddrPort(to)); err != nil {
+	if _, err := out.WriteTo(encodeReply(resp), cm, net.UDPAddrFromAddrPort(to)); err != nil {
 		return fmt.Errorf("send DHCP reply to %s: %w", to, err)
 	}
 	return nil

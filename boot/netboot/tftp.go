@@ -60,7 +60,7 @@ func parseAsk(packet []byte) (loaderAsk, bool) {
 	if len(fields) < 2 || !strings.EqualFold(fields[1], "octet") {
 		return loaderAsk{}, false
 	}
-	path, name, ok := strings.Cut(strings.TrimLeft(fields[0], "/"), "/")
+	path, name, ok := strings.Cut(strings.TrimLeft(cutForeignEnd(fields[0]), "/"), "/")
 	if !ok || !validPath(path) {
 		return loaderAsk{}, false
 	}
@@ -79,6 +79,16 @@ func parseAsk(packet []byte) (loaderAsk, bool) {
 		}
 	}
 	return ask, true
+}
+
+// cutForeignEnd cuts off what stands behind a file name: some firmware reads the name out of the DHCP option without regard to its length, and asks
+// for the bytes behind the option too, such as the 255 that ends all options.
+func cutForeignEnd(name string) string {
+	end := len(name)
+	for end > 0 && (name[end-1] <= ' ' || name[end-1] >= 0x7f) {
+		end--
+	}
+	return name[:end]
 }
 
 // serveTFTP gives the two boot loaders, below the path of a boot that is open: that is where DHCP names them. To

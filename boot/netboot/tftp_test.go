@@ -58,7 +58,8 @@ func TestTFTP(t *testing.T) {
 			client.RequestTSize(true)
 		}
 		for name, want := range loaderContent {
-			for _, asked := range []string{testPath + "/" + name, "/" + testPath + "/" + name} {
+			// The last ones are firmware that asks for bytes behind the DHCP option too.
+			for _, asked := range []string{testPath + "/" + name, "/" + testPath + "/" + name, testPath + "/" + name + "\xff", testPath + "/" + name + "\xff\xff", testPath + "/" + name + "\xaf\x80\xff", testPath + "/" + name + "\r\n"} {
 				from, err := client.Receive(asked, "octet")
 				if err != nil {
 					t.Fatalf("%s: %v", asked, err)

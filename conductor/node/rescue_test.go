@@ -211,15 +211,15 @@ func TestPasswordGoesOutWithTheFirstLookupOnly(t *testing.T) {
 	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	change(t, b, func(n *metal.Node) { n.ProvisionState = metal.Rescuing })
-	if _, err := b.nodes.Lookup(context.Background(), b.node, nil, true); !problem.Is(err, problem.Conflict) {
+	if _, err := b.nodes.Lookup(context.Background(), b.node, nil, secret.Value{}, true); !problem.Is(err, problem.Conflict) {
 		t.Fatalf("a lookup before the rescue waits: %v; want Conflict, or the hash would be lost", err)
 	}
 	change(t, b, func(n *metal.Node) { n.ProvisionState = metal.RescueWait })
-	first, err := b.nodes.Lookup(context.Background(), "", []string{"52:54:00:00:00:01"}, true)
+	first, err := b.nodes.Lookup(context.Background(), "", []string{"52:54:00:00:00:01"}, secret.Value{}, true)
 	if err != nil || first.Token.Empty() || !strings.HasPrefix(first.RescueHash.Reveal(), "$5$") {
 		t.Fatalf("first lookup: %+v %v", first, err)
 	}
-	second, err := b.nodes.Lookup(context.Background(), "", []string{"52:54:00:00:00:01"}, true)
+	second, err := b.nodes.Lookup(context.Background(), "", []string{"52:54:00:00:00:01"}, secret.Value{}, true)
 	if err != nil || !second.Token.Empty() || !second.RescueHash.Empty() {
 		t.Fatalf("second lookup tells again: %v", err)
 	}

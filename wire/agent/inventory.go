@@ -2,7 +2,7 @@ package agent
 
 import "encoding/json"
 
-// TokenHeader carries the agent token of the boot beside an inspection's findings: they are stored, and the token is not.
+// TokenHeader carries the agent token of the boot beside an inspection's findings, since these are stored and the token is not, and at a lookup.
 const TokenHeader = "X-Salvor-Agent-Token"
 
 // Inspection is the body of POST /v1/continue_inspection (microversion 1.84, or the
