@@ -49,7 +49,7 @@ func (f BootFiles) Plan(n *metal.Node, r Ramdisk, method metal.BootMethod) (*met
 		Method: method, Path: bootPath(), Kernel: c.kernel, Ramdisk: c.ramdisk, ISO: c.iso, Params: c.params,
 		BootNumber: r.BootNumber, CarryToken: r.CarryToken && c.iso == "", Persistent: r.Persistent, URL: strings.TrimRight(f.URL, "/"),
 		ConfigDrive: r.ConfigDrive && method == metal.BootMedia,
-		SecureBoot:  SecureBoot(n),
+		SecureBoot:  SecureBoot(n), FirmwareMode: BootMode(n),
 	}
 	plan.MACs = macsOf(r.Ports)
 	return plan, nil

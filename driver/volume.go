@@ -36,7 +36,7 @@ func (f BootFiles) PlanVolumes(n *metal.Node, ports []*metal.Port, bootNumber in
 	if f.URL == "" {
 		return nil, problem.Invalidf("boot plan of node %s: this conductor has no address that a machine can call: set [ramdisk]listen or [service_catalog]endpoint_override", n.ID)
 	}
-	plan := &metal.BootPlan{Method: metal.BootIPXE, Path: bootPath(), BootNumber: bootNumber, Persistent: true, Volumes: true, URL: strings.TrimRight(f.URL, "/")}
+	plan := &metal.BootPlan{Method: metal.BootIPXE, Path: bootPath(), BootNumber: bootNumber, Persistent: true, Volumes: true, URL: strings.TrimRight(f.URL, "/"), FirmwareMode: BootMode(n)}
 	plan.MACs = macsOf(ports)
 	if len(plan.MACs) == 0 {
 		return nil, problem.Invalidf("boot plan of node %s: it has no port with pxe_enabled, so its request cannot be told from others", n.ID)

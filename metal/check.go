@@ -22,6 +22,8 @@ type Operation struct {
 	Steps []StepList
 	// FromVolumes tells whether the node boots from its volume targets. Nodes.Check sets it.
 	FromVolumes bool
+	// Volumes is what the node boots where it boots from its volume targets. Nodes.Check sets it.
+	Volumes VolumePlan
 }
 
 // StepList is a list of steps that an operation does.
@@ -151,7 +153,7 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 
 // complete fills in what the store knows of the operation.
 func (s *Nodes) complete(ctx context.Context, n *Node, op Operation, g nodeCheckInputs) (Operation, error) {
-	op.FromVolumes = g.plan.Root != nil
+	op.FromVolumes, op.Volumes = g.plan.Root != nil, g.plan
 	if op.Kind != "deploy" {
 		return op, nil
 	}

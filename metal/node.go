@@ -162,6 +162,10 @@ type BootPlan struct {
 	URL        string     // base URL under which the machine reaches our boot files, no trailing slash
 	Image      string     // file path or glance://UUID of the system image that the ramdisk fetches from us; empty: none
 	SecureBoot bool       `json:",omitempty"` // the firmware starts only what is signed
+	// FirmwareMode is the mode that the firmware boots in, "uefi" or "bios"; empty: it is not known.
+	FirmwareMode string `json:",omitempty"`
+	// Refusal is the last boot file of this boot that the machine did not get; nil: there is none.
+	Refusal *BootRefusal `json:",omitempty"`
 	// System is what Glance said of the system image when the boot was planned; nil: it is none of Glance.
 	System *Image `json:",omitempty"`
 	// ISO is the path, http(s) URL or glance://UUID of a bootable ISO image; with it there is no kernel and no ramdisk, and its kernel parameters are its own.

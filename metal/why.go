@@ -36,6 +36,11 @@ func (s StatusInput) Outside() StatusInput {
 		n.MaintenanceReason = hidden
 	}
 	s.Node = &n
+	if n.Plan != nil && n.Plan.Refusal != nil {
+		plan, refusal := *n.Plan, *n.Plan.Refusal
+		refusal.Why = hidden
+		plan.Refusal, n.Plan = &refusal, &plan
+	}
 	s.Contact.AgentURL, s.Contact.AgentStatusMessage = "", ""
 	if s.Contact.RefusedReason != "" {
 		s.Contact.RefusedReason = hidden
@@ -136,6 +141,9 @@ func (s *StatusInput) state(w *record.Why) {
 	}
 	if texts := BMCOf(n).QuirkTexts; len(texts) > 0 {
 		w.Notes = append(w.Notes, "for its BMC, salvor "+strings.Join(texts, ", "))
+	}
+	if r := s.bootRefusal(); r != nil && w.Job != nil {
+		w.Problems = append(w.Problems, r.String())
 	}
 	if n.PowerLock != "" {
 		w.Problems = append(w.Problems, "it is held off: "+n.PowerLock)

@@ -49,6 +49,7 @@ type SiteNodes interface {
 	NodeByBootPath(ctx context.Context, path string) (*metal.Node, error)
 	VolumePlan(ctx context.Context, n *metal.Node) (metal.VolumePlan, error)
 	BootFailed(ctx context.Context, id string, boot int64, why string) error
+	RecordBootRefusal(ctx context.Context, id string, boot int64, r metal.BootRefusal) error
 }
 
 type siteServer struct{ SiteConfig }
@@ -159,7 +160,7 @@ func (s *siteServer) view(ctx context.Context, n *metal.Node) wire.SitePlan {
 	p := n.Plan
 	out := wire.SitePlan{
 		NodeID: n.ID, BootNumber: n.BootNumber, BootMethod: string(p.Method), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params,
-		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), ISO: s.source(p.ISO), Drive: p.ConfigDrive, CarryToken: p.CarryToken, Persistent: p.Persistent, SecureBoot: p.SecureBoot,
+		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), ISO: s.source(p.ISO), Drive: p.ConfigDrive, CarryToken: p.CarryToken, Persistent: p.Persistent, SecureBoot: p.SecureBoot, Firmware: p.FirmwareMode,
 	}
 	if p.SecureBoot {
 		shim, grub := s.SignedLoaders(n)
@@ -226,9 +227,13 @@ func (s *siteServer) reportContacts(c *api.Call, site *metal.Site) error {
 		if problem.Is(err, problem.NotFound) || err == nil && (!site.Has(n) || n.BootNumber != w.BootNumber) {
 			continue
 		}
-		if err == nil && w.Failed != "" {
+		switch {
+		case err != nil:
+		case w.Failed != "":
 			err = s.Nodes.BootFailed(c.R.Context(), n.ID, n.BootNumber, truncateLine(w.Failed))
-		} else if err == nil {
+		case w.Refused != "":
+			err = s.Nodes.RecordBootRefusal(c.R.Context(), n.ID, n.BootNumber, metal.BootRefusal{File: truncateLine(w.Refused), Why: "at the site " + site.Name + ": " + truncateLine(w.RefusedWhy), Final: w.RefusedFinal})
+		case w.Progress != "":
 			s.RecordProgress(n.ID, truncateLine(w.Progress))
 		}
 		if err != nil {

@@ -132,6 +132,12 @@ const (
 	sectionReadData   = 0x40000040 // initialized data, readable
 )
 
+// CheckStub tells why images for UEFI cannot be made with an EFI stub for kernels of an architecture.
+func CheckStub(b Blob, arch Arch) error {
+	_, err := newStub(b, arch)
+	return err
+}
+
 func newStub(b Blob, arch Arch) (*stub, error) {
 	if b.Size() > maxStub {
 		return nil, problem.Invalidf("EFI stub: %d bytes are too many", b.Size())

@@ -183,7 +183,11 @@ func (d *downloadCache) fetch(ctx context.Context, cancel func(), ref string, fo
 	if former != nil && resp.StatusCode == http.StatusNotModified {
 		return nil, nil
 	}
-	if resp.StatusCode != http.StatusOK {
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound, http.StatusGone: // asking again does not help, and the plan is there: NotFound would deny that
+		return nil, problem.Invalidf("fetch %s: the server has no such file (status %d)", redactURL(ref), resp.StatusCode)
+	default:
 		return nil, problem.Unavailablef("fetch %s: status %d", redactURL(ref), resp.StatusCode)
 	}
 	out, err := d.store(ref, resp.Body, stalled)

@@ -119,7 +119,7 @@ func TestDownloadFailures(t *testing.T) {
 	d := &downloadCache{client: o.Client(), dir: t.TempDir(), now: func() time.Time { return now }}
 	t.Cleanup(d.close)
 	for range 2 {
-		if _, err := d.get(t.Context(), o.URL+"/k?sig=hidden"); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "status 404") || strings.Contains(err.Error(), "hidden") {
+		if _, err := d.get(t.Context(), o.URL+"/k?sig=hidden"); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "status 404") || strings.Contains(err.Error(), "hidden") {
 			t.Error(err)
 		}
 	}

@@ -2,6 +2,7 @@ package netboot
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"io/fs"
 	"net/url"
@@ -22,7 +23,7 @@ func openFile(roots []string, path string) (*os.File, fs.FileInfo, error) {
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, nil, problem.Unavailablef("open boot file: %w", err)
+		return nil, nil, openError(path, err)
 	}
 	for _, dir := range roots {
 		if dir, err = filepath.EvalSymlinks(dir); err != nil {
@@ -39,20 +40,47 @@ func openFile(roots []string, path string) (*os.File, fs.FileInfo, error) {
 func openBelow(dir, rel string) (*os.File, fs.FileInfo, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, nil, problem.Unavailablef("open boot file: %w", err)
+		return nil, nil, openError(dir, err)
 	}
 	defer root.Close()
 	// Without O_NONBLOCK opening a named pipe would wait for its writer.
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, problem.Unavailablef("open boot file: %w", err)
+		return nil, nil, openError(filepath.Join(dir, rel), err)
 	}
+	return regular(f)
+}
+
+// openInstalled opens a file of the operator's or of a package, wherever its links lead.
+func openInstalled(path string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, openError(path, err)
+	}
+	return regular(f)
+}
+
+// regular closes what is no regular file.
+func regular(f *os.File) (*os.File, fs.FileInfo, error) {
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
+	if err == nil && !info.Mode().IsRegular() {
+		err = problem.Invalidf("boot file %s is not a regular file", f.Name())
+	}
+	if err != nil {
 		f.Close()
-		return nil, nil, problem.Invalidf("boot file %s is not a regular file", filepath.Join(dir, rel))
+		return nil, nil, err
 	}
 	return f, info, nil
+}
+
+// openError is Unavailable where waiting may help, such as when too many files are open, and Invalid where somebody must mend the file.
+func openError(path string, err error) error {
+	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN, syscall.ESTALE, syscall.ETIMEDOUT, syscall.EHOSTDOWN} {
+		if errors.Is(err, passing) {
+			return problem.Unavailablef("open boot file %s: %w", path, plainCause(err))
+		}
+	}
+	return problem.Invalidf("open boot file %s: %w", path, plainCause(err))
 }
 
 func (s *sharedFile) blob() media.Blob { return io.NewSectionReader(s.file, 0, s.size) }

@@ -29,8 +29,8 @@ func openImage(ctx context.Context, service ImageService, ref string, size int64
 		return nil, problem.Unsupportedf("serve %s: [glance] names no image service", ref)
 	}
 	image, err := service.Open(ctx, metal.GlanceID(ref), size)
-	if problem.Is(err, problem.NotFound) { // the plan holds, so the machine asks again
-		err = problem.Unavailablef("%w", err)
+	if problem.Is(err, problem.NotFound) { // the plan is there: NotFound would deny that
+		err = problem.Invalidf("%w", err)
 	}
 	return image, err
 }

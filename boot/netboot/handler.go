@@ -3,9 +3,11 @@ package netboot
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
-	"path/filepath"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +50,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// A store that answers for another path must not give a machine's token away.
 	if err == nil && plan.Path != path {
-		err = errNoPlan
+		err, plan = errNoPlan, nil
 	}
 	if err == nil && !planHasFile(plan, name) {
 		err = errNoPlan
@@ -59,6 +61,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		err = s.serveFile(w, r, node, plan, name)
+	}
+	if err != nil && plan != nil && r.Context().Err() == nil {
+		s.refused(r.Context(), node, name, err)
 	}
 	switch {
 	case err == nil:
@@ -93,7 +98,7 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 		if at == "" || !plan.SecureBoot {
 			return errNoPlan
 		}
-		f, _, err := openBelow(filepath.Dir(at), filepath.Base(at))
+		f, _, err := openInstalled(at)
 		if err != nil {
 			return err
 		}
@@ -137,8 +142,46 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 	if r.Method == http.MethodGet {
 		s.contacts.record(node, "fetching "+name)
 	}
+	if _, isFile := content.(*os.File); !isFile { // a file is sent by the kernel, without a look at its bytes
+		read := &readErrors{ReadSeeker: content}
+		defer func() {
+			if read.err != nil && r.Context().Err() == nil {
+				s.refused(r.Context(), node, name, read.err)
+			}
+		}()
+		content = read
+	}
 	http.ServeContent(w, r, "", time.Time{}, content)
 	return nil
+}
+
+// readErrors keeps the first error of reading: the status is sent by then, so that the machine sees a short file.
+type readErrors struct {
+	io.ReadSeeker
+	err error
+}
+
+func (c *readErrors) Read(b []byte) (int, error) {
+	n, err := c.ReadSeeker.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) && c.err == nil {
+		c.err = err
+	}
+	return n, err
+}
+
+// refused tells that a machine did not get a file of its plan.
+func (s *Server) refused(ctx context.Context, n *metal.Node, name string, err error) {
+	if s.cfg.Refused == nil || !s.reports.fresh(seenKey{n.ID, n.BootNumber, name}) {
+		return
+	}
+	why := err.Error()
+	if problem.Is(err, problem.NotFound) {
+		why = "its boot plan has no such file"
+	}
+	needs := slices.Contains(n.Plan.FirmwareFiles(), name) || slices.Contains(s.networkLoaders(""), name)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
+	defer cancel()
+	s.cfg.Refused(bounded, n, metal.BootRefusal{File: name, Why: why, Final: needs && !problem.Is(err, problem.Unavailable) && !problem.Is(err, problem.NotFound)})
 }
 
 // openRef opens a file of ours, or an image of Glance.
@@ -180,14 +223,7 @@ func (s *Server) render(ctx context.Context, node *metal.Node, plan *metal.BootP
 		text, err := renderScript(plan, line)
 		return strings.NewReader(text), func() {}, err
 	}
-	kind := imageISO
-	switch {
-	case name == metal.BootEFI:
-		kind = imageEFI
-	case plan.SecureBoot:
-		kind = imageSignedISO
-	}
-	img, release, err := s.images.get(ctx, kind, plan.Kernel, plan.Ramdisk)
+	img, release, err := s.images.get(ctx, imageKindOf(plan, name), plan.Kernel, plan.Ramdisk)
 	if err != nil {
 		return nil, nil, err
 	}

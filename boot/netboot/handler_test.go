@@ -145,8 +145,8 @@ func writeSignedLoaders(t testing.TB, dir string) {
 	}
 }
 
-// TestCheckSigned names what firmware that enforces Secure Boot would refuse, and has the signed boot loaders on the CD once they are there.
-func TestCheckSigned(t *testing.T) {
+// TestCheckPlanOfSecureBoot names what firmware that enforces Secure Boot would refuse, and has the signed boot loaders on the CD once they are there.
+func TestCheckPlanOfSecureBoot(t *testing.T) {
 	needLoaders(t)
 	dir := t.TempDir()
 	none := Loaders{Shim: filepath.Join(dir, "none/shimx64.efi.signed"), Grub: filepath.Join(dir, "none/gcdx64.efi.signed")}
@@ -154,14 +154,17 @@ func TestCheckSigned(t *testing.T) {
 	stub := must.Get(os.ReadFile(DebianLoaders.Stub))(t)
 	kernel := filepath.Join(dir, "kernel")
 	write(t, kernel, string(stub))
+	check := func(kernel, cpuArch string) error {
+		return srv.CheckPlan(t.Context(), &metal.BootPlan{Method: metal.BootMedia, Kernel: kernel, Ramdisk: "http://192.0.2.1/ramdisk", SecureBoot: true}, cpuArch, false)
+	}
 	refused := func(kernel, want string) {
 		t.Helper()
-		if err := srv.CheckSigned(t.Context(), kernel, ""); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), want) {
+		if err := check(kernel, ""); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", kernel, err, want)
 		}
 	}
 	refused(kernel, "install the Debian packages shim-signed and grub-efi-amd64-signed")
-	refused("http://192.0.2.1/kernel", "the signed boot loaders are missing")
+	refused("http://192.0.2.1/kernel", "shimx64.efi.signed is not installed; gcdx64.efi.signed is not installed")
 	writeSignedLoaders(t, dir)
 	refused(kernel, "has no signature")
 	text := filepath.Join(dir, "text")
@@ -173,25 +176,25 @@ func TestCheckSigned(t *testing.T) {
 	binary.LittleEndian.PutUint32(directory, uint32(len(stub)))
 	binary.LittleEndian.PutUint32(directory[4:], 8)
 	write(t, kernel, string(stub)+"\x08\x00\x00\x00\x00\x02\x02\x00")
-	must.OK(t, srv.CheckSigned(t.Context(), kernel, ""))
+	must.OK(t, check(kernel, ""))
 	// Of a kernel behind a URL the header is read.
 	files := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer files.Close()
 	installed := Loaders{Shim: filepath.Join(dir, filepath.Base(DebianLoaders.Shim)), Grub: filepath.Join(dir, filepath.Base(DebianLoaders.Grub))}
 	missing := srv
 	srv = must.Get(New(Config{Plans: &plans{node: testNode()}, Loaders: installed, Client: files.Client()}))(t)
-	must.OK(t, srv.CheckSigned(t.Context(), files.URL+"/kernel", ""))
+	must.OK(t, check(files.URL+"/kernel", ""))
 	// The header of one whose signature lies far behind it tells enough.
 	binary.LittleEndian.PutUint32(directory, maxHeader*2)
 	write(t, filepath.Join(dir, "large"), string(stub)+strings.Repeat("x", maxHeader*3))
-	must.OK(t, srv.CheckSigned(t.Context(), files.URL+"/large", ""))
+	must.OK(t, check(files.URL+"/large", ""))
 	binary.LittleEndian.PutUint32(directory, uint32(len(stub)))
 	refused(files.URL+"/text", "it is no program for UEFI")
-	must.OK(t, srv.CheckSigned(t.Context(), files.URL+"/none", "x86_64")) // the origin is asked elsewhere
+	must.OK(t, check(files.URL+"/none", "x86_64")) // the origin is asked elsewhere
 	binary.LittleEndian.PutUint16(stub[coff-4+4:], 0xaa64)
 	write(t, filepath.Join(dir, "arm"), string(stub))
 	for _, name := range []string{"arm", "none"} {
-		err := srv.CheckSigned(t.Context(), files.URL+"/"+name, "aarch64")
+		err := check(files.URL+"/"+name, "aarch64")
 		if _, loaders := os.Stat(loadersOf(media.ARM64).Shim); loaders != nil && (err == nil || !strings.Contains(err.Error(), "grub-efi-arm64-signed")) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -59,6 +59,9 @@ type Config struct {
 	ConfigDrive func(context.Context, *metal.Node) ([]byte, error)
 	// Failed hears why a machine did not start from its volumes, at most every two seconds of each boot. May be nil.
 	Failed func(ctx context.Context, n *metal.Node, why string)
+	// Refused hears of a boot file that a machine with a plan asked for and did not get, at most every two seconds for each file of a boot.
+	// May be nil.
+	Refused func(ctx context.Context, n *metal.Node, r metal.BootRefusal)
 	// Roots are the directories below which kernels and ramdisks may lie; none: only URLs are served.
 	Roots []string
 	// Loaders are for images; empty paths are Debian's.

@@ -238,7 +238,7 @@ func (s *Site) materialize(p wire.SitePlan) *metal.Node {
 	return &metal.Node{ID: p.NodeID, BootNumber: p.BootNumber, Plan: &metal.BootPlan{
 		Method: metal.BootMethod(p.BootMethod), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params, BootNumber: p.BootNumber,
 		Kernel: s.files.ref(p.Kernel), Ramdisk: s.files.ref(p.Ramdisk), Image: s.files.ref(p.Image), ISO: s.files.ref(p.ISO), ConfigDrive: p.Drive,
-		CarryToken: p.CarryToken, Persistent: p.Persistent, Volumes: p.Volumes != nil, SecureBoot: p.SecureBoot,
+		CarryToken: p.CarryToken, Persistent: p.Persistent, Volumes: p.Volumes != nil, SecureBoot: p.SecureBoot, FirmwareMode: p.Firmware,
 	}}
 }
 

@@ -134,6 +134,11 @@ func (s *Site) Failed(_ context.Context, n *metal.Node, why string) {
 	s.report(wire.SiteReport{NodeID: n.ID, BootNumber: n.BootNumber, Failed: why})
 }
 
+// Refused is Config.Refused's.
+func (s *Site) Refused(_ context.Context, n *metal.Node, r metal.BootRefusal) {
+	s.report(wire.SiteReport{NodeID: n.ID, BootNumber: n.BootNumber, Refused: r.File, RefusedWhy: r.Why, RefusedFinal: r.Final})
+}
+
 // report keeps a word for the centre; of too many the newest are dropped: they tell how machines boot, and change nothing.
 func (s *Site) report(w wire.SiteReport) {
 	s.mu.Lock()

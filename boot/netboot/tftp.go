@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,22 +150,18 @@ func (s *Server) giveLoader(ctx context.Context, ask loaderAsk, local *net.UDPAd
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	i := slices.Index([]string{s.cfg.BIOSLoader, s.cfg.UEFILoader}, ask.name)
-	if i < 0 {
+	if !slices.Contains(s.networkLoaders(""), ask.name) {
 		// iPXE looks for a script beside its loader, and would wait long for an answer.
 		_, _ = conn.Write(tftpRefusal)
 		return nil
 	}
-	f, err := os.Open(filepath.Join(s.cfg.TFTPDir, []string{s.cfg.BIOSLoader, s.cfg.UEFILoader}[i]))
+	f, info, err := s.openNetworkLoader(ask.name)
 	if err != nil {
 		_, _ = conn.Write(tftpRefusal)
+		s.refused(ctx, node, ask.name, err)
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	_ = sendFile(conn, f, info.Size(), ask, min(maxTFTPBlock, max(mtu-tftpHeaders, tftpBlock)))
 	return nil
 }

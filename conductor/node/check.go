@@ -31,6 +31,7 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 	case "unrescue":
 		p.networks(driver.Tenant)
 		p.ownSystem()
+		p.volumes()
 	case "deploy":
 		p.deploy()
 	case "provide", "clean":
@@ -150,6 +151,7 @@ func (p *nodePreflight) deploy() {
 		p.networks(driver.Provisioning)
 	}
 	p.networks(driver.Tenant)
+	p.volumes()
 	if imager, ok := m.deploy.(driver.Imager); ok && writes {
 		p.image(imager)
 	}
@@ -182,6 +184,19 @@ func (p *nodePreflight) ownSystem() {
 	// As the drivers plan it: they prefer the ISO image, or take the others.
 	if plan, err := m.boot.Plan(m.node, r); err == nil {
 		p.addOfGlance("deploy", glanceImages{p.c}.checkPlan(p.ctx, m.node, plan))
+	}
+}
+
+// volumes checks what the firmware asks us for on its way to the node's volumes.
+func (p *nodePreflight) volumes() {
+	boots, ok := p.m.boot.(driver.VolumeBoot)
+	if !ok || !p.op.FromVolumes {
+		return
+	}
+	plan, err := boots.PlanVolumes(p.m.node, p.m.bootPorts(), p.op.Volumes, 0)
+	p.add("boot", err)
+	if err == nil && plan != nil {
+		p.servable("boot", plan)
 	}
 }
 
@@ -233,13 +248,13 @@ func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 	if plan.Method == metal.BootIPXE {
 		by = FetchedByFirmware
 	}
-	if p.bootFile(kind, "kernel", plan, plan.Kernel, by) { // what it is, is for no other project to know
+	given := p.bootFile(kind, "kernel", plan, plan.Kernel, by)
+	if given { // what it is, is for no other project to know
 		p.add(kind, p.rightArch(plan.Kernel))
-		if plan.SecureBoot && plan.ISO == "" {
-			p.add(kind, p.signed(plan))
-		}
 	}
-	p.bootFile(kind, "ramdisk", plan, plan.Ramdisk, by)
+	if p.bootFile(kind, "ramdisk", plan, plan.Ramdisk, by) && given {
+		p.servable(kind, plan)
+	}
 	p.bootFile(kind, "ISO image", plan, plan.ISO, FetchedByFirmware)
 	if p.c.FreeAddresses != nil && plan.Method != metal.BootMedia {
 		p.add(kind, p.c.FreeAddresses(p.m.node, r.Ports))
@@ -259,26 +274,31 @@ func (p *nodePreflight) rightArch(kernel string) error {
 	return nil
 }
 
-// signed tells why firmware that enforces Secure Boot would not start what the plan gives it.
-func (p *nodePreflight) signed(plan *metal.BootPlan) error {
-	if plan.Method == metal.BootIPXE {
-		return problem.Invalidf("node %s: its firmware enforces Secure Boot, and iPXE is not signed: "+
-			"set boot_interface to redfish-virtual-media or http, or turn Secure Boot off (salvor node secure boot off NODE)", p.m.node.ID)
+// servable tells why the firmware would not get what the plan gives it, or not start it.
+func (p *nodePreflight) servable(kind string, plan *metal.BootPlan) {
+	n := p.m.node
+	if plan.SecureBoot && plan.ISO == "" && plan.Method == metal.BootIPXE {
+		p.add(kind, problem.Invalidf("node %s: its firmware enforces Secure Boot, and iPXE is not signed: "+
+			"set boot_interface to redfish-virtual-media or http, or turn Secure Boot off (salvor node secure boot off NODE)", n.ID))
+		return
 	}
-	if p.c.Signed == nil {
-		return nil
+	if p.c.CheckPlan == nil {
+		return
 	}
-	if err := p.c.Signed(p.ctx, plan.Kernel, metal.Text(p.m.node.Properties["cpu_arch"])); err != nil {
-		return problem.Invalidf("node %s: its firmware enforces Secure Boot and would refuse the boot image: %w", p.m.node.ID, err)
+	err := p.c.CheckPlan(p.ctx, plan, metal.Text(n.Properties["cpu_arch"]))
+	switch {
+	case err == nil:
+	case plan.SecureBoot:
+		p.add(kind, problem.Invalidf("node %s: its firmware enforces Secure Boot and would refuse the boot image: %w", n.ID, err))
+	default:
+		p.add(kind, problem.Invalidf("node %s: its firmware would not get what it boots: %w", n.ID, err))
 	}
-	return nil
 }
 
-// bootFile checks a file of a boot plan. It tells false of an image of Glance that the machine may not be given.
+// bootFile checks a file of a boot plan. It tells whether the machine can be given the file, as far as that is known.
 func (p *nodePreflight) bootFile(kind, what string, plan *metal.BootPlan, ref string, by Fetcher) bool {
 	if metal.GlanceID(ref) == "" {
-		p.readable(kind, what, ref, by)
-		return true
+		return p.readable(kind, what, ref, by)
 	}
 	return !p.addOfGlance(kind, glanceImages{p.c}.checkBootFile(p.ctx, p.m.node, plan, what, ref))
 }

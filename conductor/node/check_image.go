@@ -53,23 +53,27 @@ const (
 	FetchedByFirmware
 )
 
-func (p *nodePreflight) readable(kind, what, file string, by Fetcher) {
+// readable adds the reason why a file cannot be given to the machine. It tells whether there is none.
+func (p *nodePreflight) readable(kind, what, file string, by Fetcher) bool {
 	if strings.Contains(file, "://") {
 		if p.c.WebFile == nil {
-			return
+			return true
 		}
-		if err := p.c.WebFile(p.ctx, file, by); err != nil {
+		err := p.c.WebFile(p.ctx, file, by)
+		if err != nil {
 			// Whoever names URLs would learn from the words what is on our networks, so only administrators read them.
 			p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: the server does not give it: %s; correct the URL, or put the file there",
 				p.m.node.ID, what, driver.Sanitize(cmp.Or(metal.BareURL(file), "(not a URL)")), problem.Quote(err.Error())))
 		}
-		return
+		return err == nil
 	}
 	if file == "" || p.c.Readable == nil {
-		return
+		return true
 	}
-	if err := p.c.Readable(file); err != nil {
+	err := p.c.Readable(file)
+	if err != nil {
 		p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: %v; put the file there, or let the user of salvor serve read it",
 			p.m.node.ID, what, driver.Sanitize(file), err))
 	}
+	return err == nil
 }

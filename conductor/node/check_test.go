@@ -311,9 +311,12 @@ func TestSecureBootIsChecked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
 	var asked []string
-	b.con.Signed = func(_ context.Context, kernel, _ string) error {
-		asked = append(asked, kernel)
-		return problem.Invalidf("the kernel %s has no signature", kernel)
+	b.con.CheckPlan = func(_ context.Context, plan *metal.BootPlan, _ string) error {
+		if !plan.SecureBoot {
+			return nil
+		}
+		asked = append(asked, plan.Kernel)
+		return problem.Invalidf("the kernel %s has no signature", plan.Kernel)
 	}
 	on := true
 	reasons := func(method metal.BootMethod, secure *bool) string {

@@ -192,6 +192,9 @@ func (c inspectOperations) awaitFindings(ctx context.Context, r *job.Run, m *man
 	if err := agentError(m.node, contact); err != nil {
 		return job.Fail(err)
 	}
+	if err := refusedBoot(m.node, contact); err != nil {
+		return job.Fail(err)
+	}
 	c.turnOnAgain(ctx, r, m, contact)
 	return c.park(ctx, m, "the findings of the ramdisk", c.InspectTimeout)
 }

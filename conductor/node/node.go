@@ -85,9 +85,9 @@ type Config struct {
 	Readable func(file string) error
 	// KernelArch is the architecture of a kernel, as cpu_arch spells it; empty where that is not known. nil: it never is.
 	KernelArch func(kernel string) string
-	// Signed tells why firmware that enforces Secure Boot would refuse the CD image of a kernel, a file or a URL; nil: nobody knows.
-	// cpuArch is the property cpu_arch of the node, which may be empty.
-	Signed func(ctx context.Context, kernel, cpuArch string) error
+	// CheckPlan tells why the firmware of a machine would not get, or not start, the boot files of its plan. cpuArch is the property cpu_arch
+	// of the node, which may be empty. It is nil where that is not known; a nil function never knows.
+	CheckPlan func(ctx context.Context, plan *metal.BootPlan, cpuArch string) error
 	// WebFile tells why its fetcher would not get what an http or https URL names. It is nil where that cannot be known, from here or
 	// before ctx ends; nil: URLs are not asked for.
 	WebFile func(ctx context.Context, url string, by Fetcher) error

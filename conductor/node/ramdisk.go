@@ -111,6 +111,9 @@ func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *managedNode, wit
 		token := m.node.AgentToken(c.Key)
 		return driver.Agent{URL: contact.AgentURL, Version: contact.AgentVersion, CA: contact.AgentCA, Token: token}, true, job.Outcome{}
 	}
+	if err := refusedBoot(m.node, contact); err != nil {
+		return none, false, job.Fail(err)
+	}
 	c.turnOnAgain(ctx, r, m, contact)
 	return none, false, c.park(ctx, m, "the ramdisk's callback", within)
 }
@@ -131,6 +134,15 @@ func agentError(n *metal.Node, contact metal.Contact) error {
 		message = "it gives no message"
 	}
 	return problem.Conflictf("the ramdisk's agent reports an error: %s", message)
+}
+
+// refusedBoot is the error of a boot that cannot come to anything: the machine did not get a file that it needs, and waiting does not help. It is nil
+// once the ramdisk of this boot was heard.
+func refusedBoot(n *metal.Node, contact metal.Contact) error {
+	if n.Plan == nil || n.Plan.BootNumber != n.BootNumber || n.Plan.Refusal == nil || !n.Plan.Refusal.Final || contact.AgentBoot == n.BootNumber {
+		return nil
+	}
+	return problem.Conflictf("%s", n.Plan.Refusal)
 }
 
 // faultyTries is how often in a row an agent may fail at a request before its node is given back to whoever waits for it: 7.5 s.

@@ -147,6 +147,13 @@ func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *managedNo
 	if noted := c.noteLicence(ctx, r, m, err); noted != nil {
 		r.Log.Warn("store whether the BMC has a licence for virtual media", "error", noted)
 	}
+	if err != nil { // a BMC that looks at the image at once refuses it for a reason that only we know
+		if now, unread := c.Store.Node(ctx, nil, m.node.ID); unread == nil {
+			if refused := refusedBoot(now, metal.Contact{}); refused != nil {
+				return job.Fail(problem.Conflictf("%w; the BMC: %w", refused, err))
+			}
+		}
+	}
 	return job.From(err)
 }
 
@@ -197,6 +204,9 @@ func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *managedNode)
 			return job.Done()
 		}
 		return job.Done(c.advance(ctx, m.node.ID, metal.ResumeEvent, nil))
+	}
+	if err := refusedBoot(m.node, contact); err != nil {
+		return job.Fail(err)
 	}
 	c.turnOnAgain(ctx, r, m, contact)
 	return park("rescue ramdisk callback for node", c.RescueTimeout)

@@ -32,7 +32,7 @@ type world struct {
 	asked atomic.Int64
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, prefix ...string) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{dir: dir}
@@ -59,7 +59,7 @@ networks = 127.0.0.1/32
 [bridge]
 tenant_network = brtenant
 rescuing_network = brrescue
-`, dir))
+`, dir), prefix...)
 	return w
 }
 
@@ -427,33 +427,41 @@ func TestBrokenConfigurations(t *testing.T) {
 		for _, c := range table {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				m := newMachine(t, c.bend)
-				trait := w.withLists(t, &c)
-				id := w.enroll(t, m, c)
-				if trait != "" {
-					w.must(t, "PUT", "/v1/nodes/"+id+"/traits/"+trait, nil)
-				}
-				status, _, said := w.ask(t, "PUT", "/v1/nodes/"+id+"/states/provision", c.request())
-				_, sentence, found := strings.Cut(said, " node "+id+": ")
-				if status != http.StatusBadRequest || !found || !strings.Contains(sentence, c.want) {
-					t.Fatalf("the API answers %d %q, want %q", status, said, c.want)
-				}
-				sentence = strings.TrimSpace(sentence)
-				shown, _ := w.must(t, "GET", "/v1/nodes/"+id+"/validate", nil)[c.at].(object)
-				if reason, _ := shown["reason"].(string); c.at != "" && (shown["result"] != false || !strings.Contains(reason, sentence)) {
-					t.Errorf("validate shows at %s: %v\nthe API: %s", c.at, shown, sentence)
-				}
-				out, err := cli.Try(t, "doctor", "--node", id)
-				if knows := c.at != "" || c.runbook != nil; knows && (err == nil || !strings.Contains(strings.ReplaceAll(out, "\n", " "), sentence) && !said1(out, sentence)) {
-					t.Errorf("the doctor (%v):\n%s\nthe API: %s", err, out, sentence)
-				}
-				if n := w.reaches(t, id, c.state()); n["last_error"] != nil || n["power_state"] != "power on" {
-					t.Errorf("error %v, power %v", n["last_error"], n["power_state"])
-				}
-				m.untouched(t)
+				w.refusesThrice(t, cli, c)
 			})
 		}
 	})
+}
+
+// refusesThrice wants an operation refused by the API, validate and the doctor in the same sentence, and the machine as it was. It gives
+// the sentence.
+func (w *world) refusesThrice(t *testing.T, cli program.CLI, c broken) string {
+	t.Helper()
+	m := newMachine(t, c.bend)
+	trait := w.withLists(t, &c)
+	id := w.enroll(t, m, c)
+	if trait != "" {
+		w.must(t, "PUT", "/v1/nodes/"+id+"/traits/"+trait, nil)
+	}
+	status, _, said := w.ask(t, "PUT", "/v1/nodes/"+id+"/states/provision", c.request())
+	_, sentence, found := strings.Cut(said, " node "+id+": ")
+	if status != http.StatusBadRequest || !found || !strings.Contains(sentence, c.want) {
+		t.Fatalf("the API answers %d %q, want %q", status, said, c.want)
+	}
+	sentence = strings.TrimSpace(sentence)
+	shown, _ := w.must(t, "GET", "/v1/nodes/"+id+"/validate", nil)[c.at].(object)
+	if reason, _ := shown["reason"].(string); c.at != "" && (shown["result"] != false || !strings.Contains(reason, sentence)) {
+		t.Errorf("validate shows at %s: %v\nthe API: %s", c.at, shown, sentence)
+	}
+	out, err := cli.Try(t, "doctor", "--node", id)
+	if knows := c.at != "" || c.runbook != nil; knows && (err == nil || !strings.Contains(strings.ReplaceAll(out, "\n", " "), sentence) && !said1(out, sentence)) {
+		t.Errorf("the doctor (%v):\n%s\nthe API: %s", err, out, sentence)
+	}
+	if n := w.reaches(t, id, c.state()); n["last_error"] != nil || n["power_state"] != "power on" {
+		t.Errorf("error %v, power %v", n["last_error"], n["power_state"])
+	}
+	m.untouched(t)
+	return sentence
 }
 
 // TestSilentImageServer: a request waits two seconds for it. The first action waits longer, and leaves the machine as it is; the

@@ -48,9 +48,10 @@ type SitePlan struct {
 	CarryToken bool           `json:"carry_token"`
 	Token      RevealedSecret `json:"token"` // the agent token of this boot, where CarryToken
 	Persistent bool           `json:"persistent"`
-	Volumes    *SiteVolumes   `json:"volumes"`               // where the node boots from them
-	SecureBoot bool           `json:"secure_boot,omitempty"` // the CD image has the signed boot loaders, and HTTP boot gives it
-	Shim       SiteFile       `json:"shim,omitzero"`         // those, where SecureBoot
+	Volumes    *SiteVolumes   `json:"volumes"`                 // where the node boots from them
+	SecureBoot bool           `json:"secure_boot,omitempty"`   // the CD image has the signed boot loaders, and HTTP boot gives it
+	Firmware   string         `json:"firmware_mode,omitempty"` // "uefi" or "bios"; empty: it is not known
+	Shim       SiteFile       `json:"shim,omitzero"`           // those, where SecureBoot
 	GRUB       SiteFile       `json:"grub,omitzero"`
 }
 
@@ -100,12 +101,16 @@ type SiteReports struct {
 	Reports []SiteReport `json:"words"`
 }
 
-// SiteReport is one: Progress as netboot says it, or Failed, why a machine did not start from its volumes.
+// SiteReport is one: Progress as netboot says it, or Failed, why a machine did not start from its volumes, or Refused.
 type SiteReport struct {
 	NodeID     string `json:"node_id"`
 	BootNumber int64  `json:"boot_number"`
 	Progress   string `json:"saw,omitempty"`
 	Failed     string `json:"failed,omitempty"`
+	// Refused is a boot file that the machine did not get, RefusedWhy the reason, and RefusedFinal tells that asking again does not help.
+	Refused      string `json:"refused,omitempty"`
+	RefusedWhy   string `json:"refused_why,omitempty"`
+	RefusedFinal bool   `json:"refused_final,omitempty"`
 }
 
 // RevealedSecret is a secret that its JSON tells: whoever reads it needs it. Nothing else prints it.

@@ -129,7 +129,6 @@ var (
 	maintainedGauge = newGaugeDesc("nodes_in_maintenance", "Nodes in maintenance.")
 	silentGauge     = newGaugeDesc("bmcs_silent", "Nodes whose BMC did not answer the last reading of the power, or answered otherwise than was wanted.")
 	ramdisksGauge   = newGaugeDesc("ramdisks", "Ramdisks that should send heartbeats, by the age of the last one: at most this, and more than the next smaller age; older is more than all.", "heartbeat_age")
-	formerHeartbeat = newGaugeDesc("heartbeats", "Former name of salvor_ramdisks, for this release: le is the age in seconds.", "le")
 	serversGauge    = newGaugeDesc("servers", "Servers by state.", "state")
 	hostsGauge      = newGaugeDesc("hosts", "VM hosts by whether they are up, down or fenced.", "state")
 	quarantineGauge = newGaugeDesc("quarantined_disks", "Disks in quarantine, by host; only hosts that have some. A disk in a shared store counts on each host that sees the store.", "host")
@@ -148,7 +147,7 @@ var (
 
 // Describe is prometheus.Collector's.
 func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, ramdisksGauge, formerHeartbeat, serversGauge, hostsGauge, quarantineGauge,
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, ramdisksGauge, serversGauge, hostsGauge, quarantineGauge,
 		quarantineBytes, misplacedGauge, ordersGauge, backlogGauge, backlogLimit, refusedGauge, conductorsGauge, heldGauge, writableGauge, expiryGauge, countGauge} {
 		to <- d
 	}
@@ -281,12 +280,11 @@ func (c *fleetGauges) tellRows(rows *store.RowCounts, tell func(*prometheus.Desc
 	tell(maintainedGauge, float64(maintained))
 	tell(silentGauge, float64(rows.Silent))
 	for i, n := range rows.Heartbeats {
-		age, le := "older", "+Inf"
+		age := "older"
 		if i < len(rows.Ages) {
-			age, le = ageLabel(rows.Ages[i]), strconv.Itoa(int(rows.Ages[i].Seconds()))
+			age = ageLabel(rows.Ages[i])
 		}
 		tell(ramdisksGauge, float64(n), age)
-		tell(formerHeartbeat, float64(n), le)
 	}
 	for state, n := range rows.Servers {
 		tell(serversGauge, float64(n), state)

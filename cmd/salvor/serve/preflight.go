@@ -150,7 +150,7 @@ func (k *conductorChecker) of(one metal.LiveConductor) *node.Conductor {
 		k.made = map[string]*node.Conductor{}
 	}
 	c := p.checker(k.p.imageService())
-	c.Signed, c.KernelArch = k.p.signed(), k.p.kernelArch() // boot files are served here, or given to sites
+	c.CheckPlan, c.KernelArch = k.p.checkPlan(), k.p.kernelArch() // boot files are served here, or given to sites
 	k.made[text] = c
 	return c
 }
@@ -198,13 +198,14 @@ func (p *ControlPlane) localFiles() func(string) error {
 	return checkFileReadable
 }
 
-// signed gives the check of a kernel for Secure Boot where this process itself serves boot files.
-func (p *ControlPlane) signed() func(ctx context.Context, kernel, cpuArch string) error {
+// checkPlan gives the check of boot plans where this process itself serves boot files.
+func (p *ControlPlane) checkPlan() func(ctx context.Context, plan *metal.BootPlan, cpuArch string) error {
 	if !p.has(config.RoleAPI) {
 		return nil
 	}
-	return func(ctx context.Context, kernel, cpuArch string) error {
-		return p.boot.CheckSigned(ctx, kernel, cpuArch)
+	own := strings.TrimRight(ramdiskURL(p.cfg), "/")
+	return func(ctx context.Context, plan *metal.BootPlan, cpuArch string) error {
+		return p.boot.CheckPlan(ctx, plan, cpuArch, plan.URL == own) // a site has a URL of its own
 	} // p.boot is made after the conductor
 }
 

@@ -72,13 +72,15 @@ func TestKernelsAreReadByTheBootServer(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(dir, "k"), []byte("no kernel"), 0o600))
 	p := &ControlPlane{cfg: &config.Config{}}
 	p.cfg.Default.Roles = []string{config.RoleAPI}
-	signed, arch := p.signed(), p.kernelArch()
+	checkPlan, arch := p.checkPlan(), p.kernelArch()
 	p.boot = must.Get(netboot.New(netboot.Config{Plans: struct{ netboot.Plans }{}, Roots: []string{dir}, Loaders: netboot.Loaders{Shim: filepath.Join(dir, "none"), Grub: filepath.Join(dir, "none")}}))(t)
-	if err := signed(t.Context(), filepath.Join(dir, "k"), ""); err == nil || !strings.Contains(err.Error(), "the signed boot loaders are missing") {
-		t.Errorf("signed: %v", err)
+	plan := &metal.BootPlan{Method: metal.BootMedia, Kernel: filepath.Join(dir, "k"), Ramdisk: filepath.Join(dir, "k"), SecureBoot: true}
+	const want = "install the Debian packages shim-signed and grub-efi-amd64-signed"
+	if err := checkPlan(t.Context(), plan, ""); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("check of a plan: %v", err)
 	}
 	remote := (&conductorChecker{p: p}).of(metal.LiveConductor{Conductor: job.Conductor{ID: "other"}, Catalog: metal.Catalog{Preflight: []byte("{}")}})
-	if err := remote.Signed(t.Context(), filepath.Join(dir, "k"), ""); err == nil || !strings.Contains(err.Error(), "the signed boot loaders are missing") || remote.KernelArch == nil {
+	if err := remote.CheckPlan(t.Context(), plan, ""); err == nil || !strings.Contains(err.Error(), want) || remote.KernelArch == nil {
 		t.Errorf("checked for a conductor elsewhere: %v", err)
 	}
 	if got := arch(filepath.Join(dir, "k")); got != "" {

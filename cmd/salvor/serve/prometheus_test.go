@@ -25,9 +25,6 @@ import (
 	"salvor/test/program"
 )
 
-// formerMetrics stay for one release beside the metrics that replaced them. CHANGELOG.md lists them, and no rule uses them.
-var formerMetrics = []string{"salvor_heartbeats"}
-
 // metricFamily is a metric that the program exposes.
 type metricFamily struct {
 	histogram bool
@@ -85,39 +82,25 @@ func exposedMetrics(t *testing.T) (map[string]metricFamily, []promlint.Problem) 
 	return all, found
 }
 
-// TestMetricsFollowConventions: promlint finds nothing in the metrics, except in former names. Each of those is listed in the changelog.
+// TestMetricsFollowConventions: promlint finds nothing in the metrics.
 func TestMetricsFollowConventions(t *testing.T) {
-	all, found := exposedMetrics(t)
+	_, found := exposedMetrics(t)
 	for _, f := range found {
-		if !slices.Contains(formerMetrics, f.Metric) {
-			t.Errorf("%s: %s", f.Metric, f.Text)
-		}
-	}
-	changes := must.Get(os.ReadFile("../../../CHANGELOG.md"))(t)
-	for _, name := range formerMetrics {
-		if _, ok := all[name]; !ok || !strings.Contains(string(changes), "`"+name+"{") {
-			t.Errorf("the former name %s is not exposed, or CHANGELOG.md does not list it", name)
-		}
+		t.Errorf("%s: %s", f.Metric, f.Text)
 	}
 }
 
-// TestRamdiskAges: each age has the number of its ramdisks, under the former name too.
+// TestRamdiskAges: each age has the number of its ramdisks.
 func TestRamdiskAges(t *testing.T) {
 	rows := &store.RowCounts{Ages: store.CensusAges, Heartbeats: []int{1, 2, 3, 4, 5, 6, 7}}
-	var got, former []string
+	var got []string
 	(&fleetGauges{}).tellRows(rows, func(d *prometheus.Desc, v float64, labels ...string) {
-		switch d {
-		case ramdisksGauge:
+		if d == ramdisksGauge {
 			got = append(got, fmt.Sprintf("%s:%.0f", labels[0], v))
-		case formerHeartbeat:
-			former = append(former, fmt.Sprintf("%s:%.0f", labels[0], v))
 		}
 	})
 	if want := "30s:1 1m:2 2m:3 5m:4 15m:5 1h:6 older:7"; strings.Join(got, " ") != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-	if want := "30:1 60:2 120:3 300:4 900:5 3600:6 +Inf:7"; strings.Join(former, " ") != want {
-		t.Errorf("former name: got %q, want %q", former, want)
 	}
 }
 
@@ -139,7 +122,7 @@ func TestDocumentedMetrics(t *testing.T) {
 		documented[m[1]] = true
 	}
 	for name := range all {
-		if strings.HasPrefix(name, "salvor_") && !documented[name] && !slices.Contains(formerMetrics, name) {
+		if strings.HasPrefix(name, "salvor_") && !documented[name] {
 			t.Errorf("docs/seeing.md does not name %s", name)
 		}
 	}
@@ -229,9 +212,6 @@ var (
 // checkExpression says which metric or label in an expression of PromQL is not among the known ones. promtool checks the grammar.
 func checkExpression(expr string, known map[string]metricFamily) error {
 	lookup := func(name string) (metricFamily, error) {
-		if slices.Contains(formerMetrics, name) {
-			return metricFamily{}, fmt.Errorf("%s is a former name", name)
-		}
 		if one, ok := known[name]; ok && !one.histogram {
 			return one, nil
 		}
@@ -281,7 +261,7 @@ func TestCheckExpression(t *testing.T) {
 		`salvor_jobs{state="x"}`:        "no label state",
 		`rate(salvor_wait_seconds[5m])`: "no metric salvor_wait_seconds",
 		`salvor_jobs_count`:             "no metric salvor_jobs_count",
-		`salvor_heartbeats{le="30"}`:    "former name",
+		`salvor_heartbeats{le="30"}`:    "no metric salvor_heartbeats",
 		`{kind="x"}`:                    "no metric",
 		`vector(1)`:                     "there is no metric",
 	} {

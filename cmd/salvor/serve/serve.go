@@ -175,7 +175,7 @@ func (p *ControlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 		RescueRoot:        p.cfg.Agent.RescueRootPassword,
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
-		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress, Signed: p.signed(), KernelArch: p.kernelArch(),
+		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress, CheckPlan: p.checkPlan(), KernelArch: p.kernelArch(),
 		Glance: p.imageService(),
 	})
 	if err := p.wireNova(&settings); err != nil {

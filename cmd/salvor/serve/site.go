@@ -119,7 +119,7 @@ func newSiteDoor(cfg *config.Config, dir string, token secret.Value, log *slog.L
 	}
 	c := netboot.Config{
 		Plans: s.site, Roots: []string{s.site.Dir()}, TFTPDir: cfg.Netboot.TFTPRoot, HTTPPort: number, CacheDir: filepath.Join(dir, cacheFolder), Client: fetch.Client(guardOf(cfg, cfg.Fetch.Networks)), Log: log,
-		Token: s.site.Token, RecordProgress: s.site.RecordBootProgress, Volumes: s.site.Volumes, ConfigDrive: s.site.ConfigDrive, Failed: s.site.Failed, SignedLoaders: s.site.SignedLoaders,
+		Token: s.site.Token, RecordProgress: s.site.RecordBootProgress, Volumes: s.site.Volumes, ConfigDrive: s.site.ConfigDrive, Failed: s.site.Failed, Refused: s.site.Refused, SignedLoaders: s.site.SignedLoaders,
 	}
 	for _, i := range cfg.Netboot.Interfaces {
 		c.Interfaces = append(c.Interfaces, bootInterface(i, cfg.Netboot.Lease))

@@ -134,6 +134,11 @@ func (p *ControlPlane) netbootConfig(kernel, image string) netboot.Config {
 				p.log.Error("note a failed boot", "node", n.ID, "error", err)
 			}
 		},
+		Refused: func(ctx context.Context, n *metal.Node, r metal.BootRefusal) {
+			if err := p.nodes.RecordBootRefusal(ctx, n.ID, n.BootNumber, r); err != nil {
+				p.log.Error("note a refused boot file", "node", n.ID, "error", err)
+			}
+		},
 	}
 	if p.glance != nil {
 		out.Glance = p.glance
