@@ -113,11 +113,15 @@ type Contact struct {
 	// TokenTold is the boot number whose token lookup has already told.
 	TokenTold int64
 	LookupAt  time.Time
-	// Power as last read from the BMC, with when and the failures in a row since.
-	PowerRead     Power
-	PowerReadAt   time.Time
+	// PowerRead is the power of the last reading that succeeded, at PowerReadAt.
+	PowerRead   Power
+	PowerReadAt time.Time
+	// PowerError is why the last reading failed, at PowerFailedAt; empty: that reading succeeded. PowerFailures counts the readings in a row that
+	// failed or differed from the wanted power. PowerRefused: the BMC answered, and refused the login or the request.
 	PowerFailures int
 	PowerError    string
+	PowerFailedAt time.Time
+	PowerRefused  bool
 	// Seen is what netboot saw of the machine last; SaveContact leaves it alone.
 	BootProgress
 	// Refusals are the refused heartbeats; SaveContact leaves them alone.

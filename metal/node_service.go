@@ -30,6 +30,8 @@ type Options struct {
 	Callback func(host string, port uint16) error
 	// AllowDeletingAvailable lets nodes in available be deleted.
 	AllowDeletingAvailable bool
+	// PowerInterval is the time between two readings of the power of a node.
+	PowerInterval time.Duration
 	// Checker is the drivers' part of every check at the door; nil: there is none.
 	Checker Checker
 	// ResourceClass is the resource class of a new node that names none.

@@ -33,6 +33,11 @@ type NodeFilter struct {
 	Powered bool
 	// Faulty keeps nodes by whether they have a fault.
 	Faulty *bool
+	// IDs keeps these nodes; nil: all.
+	IDs []string
+	// BMC keeps nodes whose BMC is in this state; empty: all. PowerReadSince is the time before which a reading of the power is old.
+	BMC            BMCState
+	PowerReadSince time.Time
 	// Search keeps nodes with this in their name, in whatever case, or at the beginning of their UUID or their instance's.
 	Search string
 }

@@ -152,7 +152,11 @@ func (s *StatusInput) state(w *record.Why) {
 		w.Problems = append(w.Problems, "its BMC calls its health "+problem.Quote(n.Health))
 	}
 	if s.Contact.PowerFailures > 0 && s.Contact.PowerError != "" && n.Fault != PowerFailure {
-		w.Problems = append(w.Problems, fmt.Sprintf("its BMC did not answer %s: %s", inARow(s.Contact.PowerFailures), s.Contact.PowerError))
+		text := "its BMC did not answer %s: %s"
+		if s.Contact.PowerRefused {
+			text = "its BMC refused to tell the power %s: %s"
+		}
+		w.Problems = append(w.Problems, fmt.Sprintf(text, inARow(s.Contact.PowerFailures), s.Contact.PowerError))
 		w.Next = append(w.Next, askBMC(n))
 	}
 }
@@ -286,10 +290,13 @@ func (s *StatusInput) addContacts(w *record.Why) {
 		}
 	}
 	if c.PowerError != "" {
-		add("bmc", c.PowerReadAt, "no answer: "+c.PowerError, false)
-	} else {
-		add("bmc", c.PowerReadAt, firstWords(string(c.PowerRead), "answered", ""), true)
+		text := "no answer: "
+		if c.PowerRefused {
+			text = "refusal: "
+		}
+		add("bmc", c.PowerFailedAt, text+c.PowerError, false)
 	}
+	add("bmc", c.PowerReadAt, firstWords(string(c.PowerRead), "answered", ""), true)
 	text := "heartbeat"
 	if c.AgentBoot != n.BootNumber {
 		text = "heartbeat of an earlier boot"

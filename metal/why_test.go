@@ -177,10 +177,13 @@ func TestWhy(t *testing.T) {
 		"in maintenance": {metal.Active, drop, func(s *metal.StatusInput) { s.Node.Maintenance = true }, record.Idle, []string{"It is in maintenance."}, "salvor node maintenance unset kea"},
 		"BMC unreachable": {metal.Active, drop, func(s *metal.StatusInput) {
 			s.Node.Maintenance, s.Node.Fault, s.Node.MaintenanceReason = true, metal.PowerFailure, "Power sync gave up."
-			s.Contact.PowerError, s.Contact.PowerFailures = "connection refused", 4
+			s.Contact.PowerError, s.Contact.PowerFailures, s.Contact.PowerFailedAt = "connection refused", 4, noon
 		}, record.Stuck, []string{"Power sync gave up.", "bmc: no answer: connection refused"}, "salvor node boot device show kea"},
 		"BMC stutters": {metal.Active, drop, func(s *metal.StatusInput) { s.Contact.PowerError, s.Contact.PowerFailures = "timeout", 1 }, record.Idle,
 			[]string{"Its BMC did not answer the last time: timeout."}, "salvor node boot device show kea"},
+		"BMC refuses": {metal.Active, drop, func(s *metal.StatusInput) {
+			s.Contact.PowerError, s.Contact.PowerFailures, s.Contact.PowerFailedAt, s.Contact.PowerRefused = "401", 2, noon, true
+		}, record.Idle, []string{"Its BMC refused to tell the power 2 times in a row: 401.", "bmc: refusal: 401", "bmc: power on (30 s ago)"}, "salvor node boot device show kea"},
 		"could not be taken back": {metal.RescueFailed, drop, func(s *metal.StatusInput) {
 			s.Node.Maintenance, s.Node.Fault, s.Node.MaintenanceReason = true, "rescue abort failure", "The rescue operation could not be taken back: x"
 		}, record.Stuck, []string{"because of a fault (rescue abort failure)", "Its last operation failed: it broke."}, "salvor node maintenance unset kea"},

@@ -229,7 +229,7 @@ func (w *Why) Text(kind, name string, now time.Time) string {
 		for _, word := range w.Contacts {
 			text := word.From + ": " + clause(word.Text)
 			if !word.At.IsZero() {
-				text += " (" + ago(word.At, now) + ")"
+				text += " (" + Ago(word.At, now) + ")"
 			}
 			contacts = append(contacts, text)
 		}
@@ -265,7 +265,7 @@ func (w *Why) work(now time.Time) []string {
 	if j.User != "" {
 		asked += " by " + j.User
 	}
-	asked += " " + ago(j.CreatedAt, now)
+	asked += " " + Ago(j.CreatedAt, now)
 	if j.RequestID != "" {
 		asked += " (" + j.RequestID + ")"
 	}
@@ -288,13 +288,13 @@ func (w *Why) work(now time.Time) []string {
 }
 
 func (d *Deadline) text() string {
-	left := "in " + span(time.Duration(d.Seconds)*time.Second)
+	left := "in " + Span(time.Duration(d.Seconds)*time.Second)
 	if d.Seconds == 0 {
 		left = "now"
 	}
 	text := d.What + " ends " + left + ", counted only while a conductor lives"
 	if !d.Running {
-		text = d.What + " has " + span(time.Duration(d.Seconds)*time.Second) + " left, but its clock stands while no conductor lives"
+		text = d.What + " has " + Span(time.Duration(d.Seconds)*time.Second) + " left, but its clock stands while no conductor lives"
 	}
 	return text + "; then " + d.Then
 }
@@ -304,13 +304,14 @@ func since(at, now time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return " since " + Moment(at) + " (" + span(now.Sub(at)) + ")"
+	return " since " + Moment(at) + " (" + Span(now.Sub(at)) + ")"
 }
 
-func ago(at, now time.Time) string { return span(now.Sub(at)) + " ago" }
+// Ago says how long before now a time was.
+func Ago(at, now time.Time) string { return Span(now.Sub(at)) + " ago" }
 
-// span writes a duration as people say it: its two greatest units.
-func span(d time.Duration) string {
+// Span writes a duration as people say it: its two greatest units.
+func Span(d time.Duration) string {
 	d = max(d, 0).Round(time.Second)
 	for _, unit := range []struct {
 		of, in       time.Duration

@@ -12,7 +12,7 @@ import (
 )
 
 var contactFields = []string{"node_id", "agent_url", "agent_version", "agent_ca", "agent_status", "agent_status_message", "agent_boot",
-	"heartbeat_at", "token_told", "lookup_at", "power_read", "power_read_at", "power_failures", "power_error"}
+	"heartbeat_at", "token_told", "lookup_at", "power_read", "power_read_at", "power_failures", "power_error", "power_failed_at", "power_refused"}
 
 var (
 	selectContacts = `SELECT ` + strings.Join(contactFields, ", ") + `, dhcp_at, dhcp_word, boot_at, boot_word,
@@ -66,13 +66,13 @@ func (s nodeTables) Contacts(ctx context.Context, nodeIDs []string) (map[string]
 func (s nodeTables) contacts(ctx context.Context, t job.Tx, out map[string]metal.Contact, text string, args ...any) error {
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var c metal.Contact
-		var heartbeat, lookup, power, dhcp, boot, refused int64
+		var heartbeat, lookup, power, failed, dhcp, boot, refused int64
 		err := r.Scan(&c.NodeID, &c.AgentURL, &c.AgentVersion, &c.AgentCA, &c.AgentStatus, &c.AgentStatusMessage, &c.AgentBoot,
-			&heartbeat, &c.TokenTold, &lookup, &c.PowerRead, &power, &c.PowerFailures, &c.PowerError,
+			&heartbeat, &c.TokenTold, &lookup, &c.PowerRead, &power, &c.PowerFailures, &c.PowerError, &failed, &c.PowerRefused,
 			&dhcp, &c.DHCPWord, &boot, &c.BootWord,
 			&c.RefusedBoot, &c.Refused, &refused, &c.RefusedReason, &c.Unproven, &c.Revision)
 		c.DHCPAt, c.BootAt, c.RefusedAt = fromMicros(dhcp), fromMicros(boot), fromMicros(refused)
-		c.HeartbeatAt, c.LookupAt, c.PowerReadAt = fromMicros(heartbeat), fromMicros(lookup), fromMicros(power)
+		c.HeartbeatAt, c.LookupAt, c.PowerReadAt, c.PowerFailedAt = fromMicros(heartbeat), fromMicros(lookup), fromMicros(power), fromMicros(failed)
 		out[c.NodeID] = c
 		return err
 	}, text, args...)
@@ -89,7 +89,8 @@ func (s nodeTables) SaveContact(t job.Tx, c metal.Contact) error {
 		return err
 	}
 	_, err = tx.exec(upsertContact, c.NodeID, c.AgentURL, c.AgentVersion, c.AgentCA, c.AgentStatus, c.AgentStatusMessage, c.AgentBoot,
-		toMicros(c.HeartbeatAt), c.TokenTold, toMicros(c.LookupAt), string(c.PowerRead), toMicros(c.PowerReadAt), c.PowerFailures, c.PowerError)
+		toMicros(c.HeartbeatAt), c.TokenTold, toMicros(c.LookupAt), string(c.PowerRead), toMicros(c.PowerReadAt), c.PowerFailures, c.PowerError,
+		toMicros(c.PowerFailedAt), c.PowerRefused)
 	return s.contactRefused(err, c.NodeID)
 }
 

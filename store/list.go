@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"time"
 
 	"salvor/job"
 	"salvor/metal"
@@ -215,6 +216,8 @@ func (c *whereClause) nodes(f metal.NodeFilter) {
 	if f.Powered {
 		c.and(`(n.power_state <> '' OR n.target_power <> '')`)
 	}
+	c.any("n.id", f.IDs)
+	c.bmc(f.BMC, f.PowerReadSince)
 	c.any("n.shard", f.Shards)
 	c.filled("n.instance_uuid", f.Associated)
 	c.filled("n.shard", f.Sharded)
@@ -226,6 +229,27 @@ func (c *whereClause) nodes(f metal.NodeFilter) {
 		if e.want != nil {
 			c.and(e.column + ` = ` + c.arg(*e.want))
 		}
+	}
+}
+
+// bmc narrows to nodes whose BMC is in a state. Few BMCs are silent, so an index of their rows is asked first; most answer, so the list looks at each
+// node's row until the page is full.
+func (c *whereClause) bmc(state metal.BMCState, since time.Time) {
+	if state == "" {
+		return
+	}
+	at := c.arg(toMicros(since))
+	switch state {
+	case metal.BMCSilent, metal.BMCRefusing:
+		not := "NOT "
+		if state == metal.BMCRefusing {
+			not = ""
+		}
+		c.and(`n.id` + c.anyOf(`SELECT node_id FROM contact WHERE power_error <> '' AND `+not+`power_refused AND power_failed_at >= `+at))
+	case metal.BMCAnswering:
+		c.and(`EXISTS (SELECT 1 FROM contact k WHERE k.node_id = n.id AND k.power_error = '' AND k.power_read_at >= ` + at + `)`)
+	case metal.BMCUnknown:
+		c.and(`NOT EXISTS (SELECT 1 FROM contact k WHERE k.node_id = n.id AND CASE WHEN k.power_error = '' THEN k.power_read_at ELSE k.power_failed_at END >= ` + at + `)`)
 	}
 }
 

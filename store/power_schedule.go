@@ -191,8 +191,8 @@ func (s nodeTables) SavePower(ctx context.Context, readings []metal.PowerReading
 		}
 		for _, r := range readings {
 			_, err := tx.exec(`INSERT INTO contact (node_id, power_read, power_read_at) SELECT id, $2, $3 FROM node WHERE id = $1
-				ON CONFLICT (node_id) DO UPDATE SET power_read = excluded.power_read, power_read_at = excluded.power_read_at, power_failures = 0, power_error = ''
-				WHERE contact.power_read_at <= excluded.power_read_at`,
+				ON CONFLICT (node_id) DO UPDATE SET power_read = excluded.power_read, power_read_at = excluded.power_read_at, power_failures = 0, power_error = '', power_refused = FALSE
+				WHERE contact.power_read_at <= excluded.power_read_at AND contact.power_failed_at <= excluded.power_read_at`,
 				r.NodeID, string(r.Power), toMicros(r.At))
 			if err != nil {
 				return err

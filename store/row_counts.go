@@ -20,8 +20,6 @@ type RowCounts struct {
 	// Heartbeats counts the ramdisks that should be talking by the age of their last heartbeat: at most each of Ages, and older ones.
 	Heartbeats []int
 	Ages       []time.Duration
-	// Silent is how many BMCs did not answer the last reading of the power.
-	Silent int
 	// Orders of hosts that have no result yet.
 	Orders int
 	// Backlog counts the due jobs that no conductor has claimed, in the conductor group that has most of them.
@@ -42,7 +40,6 @@ func (s *Store) CountRows(ctx context.Context) (*RowCounts, error) {
 	}{
 		{c.scanJob, `SELECT kind, state, COUNT(*), MIN(created_at) FROM job WHERE state <> 'ended' GROUP BY kind, state`, nil},
 		{c.scanServer, `SELECT state, COUNT(*) FROM server WHERE state <> 'deleted' GROUP BY state`, nil},
-		{func(r *sql.Rows) error { return r.Scan(&c.Silent) }, `SELECT COUNT(*) FROM contact WHERE power_failures > 0`, nil},
 		{func(r *sql.Rows) error { return r.Scan(&c.Orders) }, `SELECT COUNT(*) FROM host_order WHERE finished_at = 0`, nil},
 		{c.scanBacklog, backlogText, []any{toMicros(s.timestamp())}},
 	} {

@@ -30,6 +30,12 @@ var nodeKind = recordKind[nodeView, metal.NodeFilter]{
 		wordFilter("lessee", 65, func(f *metal.NodeFilter) *string { return &f.Lessee }),
 		wordFilter("project", 65, func(f *metal.NodeFilter) *string { return &f.Project }),
 		wordFilter("instance_name", 104, func(f *metal.NodeFilter) *string { return &f.InstanceName }),
+		// bmc is salvor's own: Ironic has no such parameter.
+		{name: "bmc", since: 1, set: func(c *ironicCall, f *metal.NodeFilter, word string) (err error) {
+			f.PowerReadSince = c.s.Nodes.PowerReadSince()
+			f.BMC, err = metal.ParseBMCState(word)
+			return err
+		}},
 		flagFilter("associated", 1, func(f *metal.NodeFilter) **bool { return &f.Associated }),
 		flagFilter("maintenance", 1, func(f *metal.NodeFilter) **bool { return &f.Maintenance }),
 		flagFilter("retired", 61, func(f *metal.NodeFilter) **bool { return &f.Retired }),

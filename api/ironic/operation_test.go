@@ -53,7 +53,7 @@ func named(names ...string) []any {
 // nodeQuery are the arguments of lists of nodes.
 func nodeQuery() []any {
 	return append(pageQuery(), named("instance_uuid", "associated", "maintenance", "retired", "provision_state", "driver", "resource_class", "conductor_group", "conductor",
-		"owner", "lessee", "project", "description_contains", "fault", "chassis_uuid", "shard", "sharded", "parent_node", "include_children", "instance_name")...)
+		"owner", "lessee", "project", "description_contains", "fault", "chassis_uuid", "shard", "sharded", "parent_node", "include_children", "instance_name", "bmc")...)
 }
 
 // operations are the routes that follow from no table of records.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"salvor/access"
 	"salvor/api"
@@ -56,7 +57,13 @@ func (s *server) fleet(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, viewFleet(counts))
+	failing, err := s.Fleet.FailingBMCs(c.R.Context(), project, s.PowerReadSince(), 0)
+	if err != nil {
+		return err
+	}
+	out := viewFleet(counts)
+	out.SilentBMCs, out.RefusingBMCs = failing.Silent, failing.Refusing
+	return c.JSON(http.StatusOK, out)
 }
 
 func viewFleet(counts []metal.FleetCount) wire.Fleet {
@@ -92,7 +99,7 @@ const (
 )
 
 func (s *server) fleetNodes(c *api.Call) error {
-	f, err := fleetFilter(c)
+	f, err := s.fleetFilter(c)
 	if err != nil {
 		return err
 	}
@@ -111,22 +118,38 @@ func (s *server) fleetNodes(c *api.Call) error {
 	}
 	out := wire.FleetPage{Nodes: []wire.FleetNode{}, More: len(found) > limit}
 	for _, n := range found[:min(limit, len(found))] {
-		out.Nodes = append(out.Nodes, viewFleetNode(n))
+		out.Nodes = append(out.Nodes, viewFleetNode(n, f.PowerReadSince))
 	}
 	return c.JSON(http.StatusOK, out)
 }
 
-func viewFleetNode(n metal.FleetNode) wire.FleetNode {
-	return wire.FleetNode{
+func viewFleetNode(n metal.FleetNode, readSince time.Time) wire.FleetNode {
+	out := wire.FleetNode{
 		UUID: n.ID, Name: n.Name, State: string(n.State), Target: string(n.Target), Power: string(n.Power), TargetPower: string(n.TargetPower),
-		Maintenance: n.Maintenance, Fault: n.Fault, ConductorGroup: n.ConductorGroup, Failed: n.LastError != "", Since: utcOrNil(n.Since),
+		Maintenance: n.Maintenance, Fault: n.Fault, ConductorGroup: n.ConductorGroup, Failed: n.LastError != "", Since: utcOrNil(n.Since), BMC: string(n.Contact.BMCState(readSince)), PowerFresh: !n.Contact.PowerReadAt.Before(readSince),
 	}
+	if n.Contact.PowerRead == n.Power {
+		out.PowerReadAt = utcOrNil(n.Contact.PowerReadAt)
+	}
+	return out
 }
 
-func fleetFilter(c *api.Call) (f metal.NodeFilter, err error) {
+func (s *server) fleetFilter(c *api.Call) (f metal.NodeFilter, err error) {
 	f.ProvisionState = metal.State(c.Query.Get("state"))
 	if f.ProvisionState != "" && f.ProvisionState.Info().State == "" {
 		return f, problem.Invalidf("Invalid value for state: %.40q is no provision state.", f.ProvisionState)
+	}
+	f.PowerReadSince = s.PowerReadSince()
+	if word := c.Query.Get("bmc"); word != "" {
+		if f.BMC, err = metal.ParseBMCState(word); err != nil {
+			return f, err
+		}
+	}
+	if ids := c.Query.Get("uuid"); ids != "" {
+		f.IDs = strings.Split(strings.ToLower(ids), ",")
+	}
+	if len(f.IDs) > maxPage {
+		return f, problem.Invalidf("Invalid value for uuid: it names more than %d nodes.", maxPage)
 	}
 	if f.Search = strings.TrimSpace(c.Query.Get("search")); len(f.Search) > maxSearch {
 		return f, problem.Invalidf("Invalid value for search: it is longer than %d bytes.", maxSearch)

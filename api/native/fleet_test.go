@@ -2,6 +2,7 @@ package native_test
 
 import (
 	"testing"
+	"time"
 
 	"salvor/job"
 	"salvor/metal"
@@ -41,6 +42,15 @@ func TestFleet(t *testing.T) {
 	if own, _ := w.ask("p1", "GET", "/fleet/nodes", "", 200)["nodes"].([]any); len(own) != 1 {
 		t.Errorf("a project sees %v", own)
 	}
+	now := time.Now()
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error {
+		return w.s.SaveContact(tx, metal.Contact{NodeID: "aa02", PowerRead: "", PowerReadAt: now.Add(-time.Hour), PowerError: "timeout", PowerFailedAt: now})
+	}))
+	w.has(w.admin("GET", "/fleet", "", 200), object{"silent_bmcs": 1, "refusing_bmcs": 0})
+	w.has(w.ask("p1", "GET", "/fleet", "", 200), object{"silent_bmcs": 0})
+	w.has(w.many("/fleet/nodes?bmc=silent", "nodes", 1)[0].(object), object{"uuid": "aa02", "bmc": "silent", "power_fresh": false})
+	w.many("/fleet/nodes?uuid=AA01,aa03", "nodes", 2)
+	w.says("GET", "/fleet/nodes?bmc=shy", "", 400, "want answering, silent, refusing or unknown")
 	w.says("GET", "/fleet/nodes?state=happy", "", 400, "no provision state")
 	w.says("GET", "/fleet/nodes?limit=0", "", 400, "limit")
 	w.ask("p1", "GET", "/fleet/nodes?marker=aa03", "", 404)

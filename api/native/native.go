@@ -31,8 +31,10 @@ type Config struct {
 	// Repairs repairs those machines.
 	Repairs Repairs
 	// Fleet counts and lists machines for those whom Policy shows them.
-	Fleet  metal.FleetStore
-	Policy access.Policy
+	Fleet metal.FleetStore
+	// PowerReadSince is metal.Nodes'.
+	PowerReadSince func() time.Time
+	Policy         access.Policy
 	// Jobs tell of what was asked, Conductors of who could do it.
 	Jobs       Jobs
 	Conductors Conductors

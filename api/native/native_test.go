@@ -138,7 +138,7 @@ func newWorld(t *testing.T) *world {
 	s, key := storetest.SQLite(t)
 	directory := metal.NewDirectory(s, time.Now, 0, 0)
 	w := &world{T: t, repairs: metal.NewNodeRepairs(metal.NewNodes(s, s, key, directory, metal.Options{}, time.Now)), s: s, services: service.New(s, s, service.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
-	handler := native.New(native.Config{Services: w.services, Nodes: w, Repairs: w.repairs, Fleet: s, Jobs: s, Conductors: directory, Feed: w.feed, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	handler := native.New(native.Config{Services: w.services, Nodes: w, Repairs: w.repairs, Fleet: s, PowerReadSince: func() time.Time { return time.Now().Add(-metal.FreshReading(0)) }, Jobs: s, Conductors: directory, Feed: w.feed, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }})
 	w.endpoints = handler.(api.RouteLister).Endpoints
 	server := httptest.NewServer(handler)

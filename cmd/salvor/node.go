@@ -125,6 +125,7 @@ var nodeFilters = []struct{ flag, parameter, usage string }{
 	{"shards", "shard", "of these shards, separated by commas"},
 	{"parent-node", "parent_node", "that are part of this node"},
 	{"instance-name", "instance_name", "with this name of their instance"},
+	{"bmc", "bmc", "whose BMC is answering, silent, refusing or unknown (no reading of the power, or an old one)"},
 }
 
 type nodeChoice struct{ yes, no, parameter, usage string }
@@ -144,6 +145,7 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 		Use: "list", Short: "List nodes",
 		Example: `  salvor node list
   salvor node list --provision-state "rescue failed" --fields name last_error
+  salvor node list --where bmc=silent
   salvor node list --maintenance -f json`,
 		RunE: e.run(func(c *clientCall) error {
 			filter := url.Values{}
@@ -152,10 +154,8 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 				if !c.Flags().Changed(f.flag) {
 					continue
 				}
-				if f.parameter == "provision_state" {
-					if err := checkAllowed(c.Command, "--"+f.flag, v, provisionStates()); err != nil {
-						return err
-					}
+				if err := checkNodeFilter(c.Command, "--"+f.flag, f.parameter, v); err != nil {
+					return err
 				}
 				filter.Set(f.parameter, v)
 			}
@@ -166,6 +166,10 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 				if no, _ := c.Flags().GetBool(f.no); no {
 					filter.Set(f.parameter, "false")
 				}
+			}
+			conditions, _ := c.Flags().GetStringArray(whereFlag)
+			if err := c.selection(conditions, filter); err != nil {
+				return err
 			}
 			q, err := l.query(c.Command, filter, c.args)
 			if err != nil {
@@ -179,14 +183,17 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 			for i, n := range nodes {
 				records[i] = n.Record
 			}
+			c.addPowerAges(&l.outputOptions, records, l.long)
 			return l.list(c.OutOrStdout(), l.shown(nodeColumns, records), records)
 		}),
 	}
 	l.flags(cmd)
+	defineWhere(cmd, "only nodes with KEY=VALUE, as: --where bmc=silent --where state=active; the keys are the filters below; may be repeated")
 	for _, f := range nodeFilters {
 		cmd.Flags().String(f.flag, "", "only nodes "+f.usage)
 	}
 	completeFlag(cmd, "provision-state", provisionStates)
+	completeFlag(cmd, "bmc", bmcStates)
 	for _, f := range nodeChoices {
 		cmd.Flags().Bool(f.yes, false, "only nodes "+f.usage)
 		cmd.Flags().Bool(f.no, false, "only nodes not "+f.usage)
@@ -215,6 +222,7 @@ func newNodeShowCommand(e *apiEndpoint) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				c.addPowerAges(o, []client.Record{n.Record}, true)
 				return o.show(c.OutOrStdout(), n.Record)
 			}
 			n, err := c.api.NodeByInstance(c.context(), c.args[0], fields...)
@@ -224,6 +232,7 @@ func newNodeShowCommand(e *apiEndpoint) *cobra.Command {
 			if n == nil {
 				return problem.NotFoundf("no node has the instance %s", c.args[0])
 			}
+			c.addPowerAges(o, []client.Record{n.Record}, true)
 			return o.show(c.OutOrStdout(), n.Record)
 		}),
 	}

@@ -26,7 +26,7 @@ const (
 
 // selectNodes lets a command take either names or --where.
 func selectNodes(cmd *cobra.Command) {
-	cmd.Flags().StringArray(whereFlag, nil, "all nodes with KEY=VALUE instead of names, as: "+
+	defineWhere(cmd, "all nodes with KEY=VALUE instead of names, as: "+
 		"--where state=active --where resource-class=gold; the keys are the filters of salvor node list; may be repeated")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		switch chosen := cmd.Flags().Changed(whereFlag); {
@@ -37,6 +37,57 @@ func selectNodes(cmd *cobra.Command) {
 		}
 		return nil
 	}
+}
+
+// defineWhere defines --where, which completes its keys, and the values of those that have few.
+func defineWhere(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringArray(whereFlag, nil, usage)
+	_ = cmd.RegisterFlagCompletionFunc(whereFlag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		keys := selectionKeys()
+		key, _, chosen := strings.Cut(typed, "=")
+		if !chosen {
+			var out []string
+			for _, key := range slices.Sorted(maps.Keys(keys)) {
+				out = append(out, key+"=")
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		}
+		values := slices.Clone(nodeFilterValues(keys[key]))
+		for i := range values {
+			values[i] = key + "=" + values[i]
+		}
+		return values, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// bmcStates are the values of the filter bmc.
+func bmcStates() []string {
+	out := make([]string, len(metal.BMCStates))
+	for i, state := range metal.BMCStates {
+		out[i] = string(state)
+	}
+	return out
+}
+
+// nodeFilterValues are the values that a filter of the list of nodes takes; nil: any.
+func nodeFilterValues(parameter string) []string {
+	switch {
+	case parameter == "provision_state":
+		return provisionStates()
+	case parameter == "bmc":
+		return bmcStates()
+	case slices.ContainsFunc(nodeChoices, func(f nodeChoice) bool { return f.parameter == parameter }):
+		return []string{"true", "false"}
+	}
+	return nil
+}
+
+// checkNodeFilter refuses a value that a filter of the list of nodes does not take.
+func checkNodeFilter(cmd *cobra.Command, flag, parameter, value string) error {
+	if allowed := nodeFilterValues(parameter); allowed != nil {
+		return checkAllowed(cmd, flag, value, allowed)
+	}
+	return nil
 }
 
 // provisionStates are those of nodes, in the order of the alphabet.
@@ -63,36 +114,34 @@ func selectionKeys() map[string]string {
 	return keys
 }
 
-// selection reads --where.
-func (c *clientCall) selection(conditions []string) (url.Values, error) {
-	keys, out := selectionKeys(), url.Values{}
+// selection adds the conditions of --where to out.
+func (c *clientCall) selection(conditions []string, out url.Values) error {
+	keys := selectionKeys()
 	for _, condition := range conditions {
 		key, value, ok := strings.Cut(condition, "=")
 		key = strings.ReplaceAll(strings.TrimSpace(key), "_", "-")
 		parameter, known := keys[key]
 		switch {
 		case !ok:
-			return nil, usageErrorf(c.Command, "--%s %s: want KEY=VALUE", whereFlag, condition)
+			return usageErrorf(c.Command, "--%s %s: want KEY=VALUE", whereFlag, condition)
 		case !known:
-			return nil, usageErrorf(c.Command, "--%s %s: unknown key %q; want one of %s", whereFlag, condition, key, strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
+			return usageErrorf(c.Command, "--%s %s: unknown key %q; want one of %s", whereFlag, condition, key, strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
 		case out.Has(parameter):
-			return nil, usageErrorf(c.Command, "--%s %s: %s is given twice", whereFlag, condition, key)
+			return usageErrorf(c.Command, "--%s %s: %s is given twice", whereFlag, condition, key)
 		}
 		if isBool := slices.ContainsFunc(nodeChoices, func(f nodeChoice) bool { return f.parameter == parameter }); isBool {
 			on, err := strconv.ParseBool(strings.ToLower(value))
 			if err != nil {
-				return nil, usageErrorf(c.Command, "--%s %s: want true or false", whereFlag, condition)
+				return usageErrorf(c.Command, "--%s %s: want true or false", whereFlag, condition)
 			}
 			value = strconv.FormatBool(on)
 		}
-		if parameter == "provision_state" {
-			if err := checkAllowed(c.Command, "--"+whereFlag+" state", value, provisionStates()); err != nil {
-				return nil, err
-			}
+		if err := checkNodeFilter(c.Command, "--"+whereFlag+" "+key, parameter, value); err != nil {
+			return err
 		}
 		out.Set(parameter, value)
 	}
-	return out, nil
+	return nil
 }
 
 // chooseNodes replaces the arguments by the UUIDs of the nodes that --where chooses, and shows their names.
@@ -101,8 +150,8 @@ func (c *clientCall) chooseNodes() error {
 	if len(conditions) == 0 {
 		return nil
 	}
-	filter, err := c.selection(conditions)
-	if err != nil {
+	filter := url.Values{}
+	if err := c.selection(conditions, filter); err != nil {
 		return err
 	}
 	nodes, err := c.api.Nodes(c.context(), client.Query{Filter: filter, Fields: []string{"uuid", "name", "provision_state"}})

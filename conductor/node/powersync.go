@@ -79,16 +79,16 @@ func (c powerOperations) judge(ctx context.Context, tx job.Tx, p PowerSync, read
 	if err != nil {
 		return err
 	}
-	contact.NodeID, contact.PowerReadAt, contact.PowerError = now.ID, r.at, ""
+	contact.NodeID, contact.PowerError, contact.PowerRefused = now.ID, "", metal.RefusesReading(r.err)
 	switch {
 	case r.err != nil:
 		contact.PowerFailures++
-		contact.PowerError = r.err.Error()
+		contact.PowerError, contact.PowerFailedAt = r.err.Error(), r.at
 	case r.differs:
 		contact.PowerFailures++
-		contact.PowerRead = r.state
+		contact.PowerRead, contact.PowerReadAt = r.state, r.at
 	default:
-		contact.PowerFailures, contact.PowerRead = 0, r.state
+		contact.PowerFailures, contact.PowerRead, contact.PowerReadAt = 0, r.state, r.at
 	}
 	// Rows are written in the order job, subject, others.
 	if r.failures = contact.PowerFailures; counts {

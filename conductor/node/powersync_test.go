@@ -104,6 +104,35 @@ func TestPowerFailureComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestFailedReadingIsNoReading: the age of the power is that of the last reading that succeeded, and a refusal is no silence.
+func TestFailedReadingIsNoReading(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	now := time.Now().UTC().Truncate(time.Second)
+	b.con.Now = func() time.Time { return now }
+	patient := everyNode
+	patient.Retries = 5
+	look := func(err error, want metal.BMCState, readAt time.Time) {
+		t.Helper()
+		b.broken = err
+		now = now.Add(time.Minute)
+		b.con.syncOnce(context.Background(), patient)
+		contact := must.Get(b.store.Contact(context.Background(), nil, b.node))(t)
+		if got := contact.BMCState(now.Add(-10 * time.Minute)); got != want || !contact.PowerReadAt.Equal(readAt) {
+			t.Errorf("after the error %v: the BMC is %s, want %s; the power was read at %s, want %s", err, got, want, contact.PowerReadAt, readAt)
+		}
+	}
+	read := now.Add(time.Minute)
+	b.power = metal.PowerOff // differs from the wanted power, which is a reading all the same
+	look(nil, metal.BMCAnswering, read)
+	look(problem.Unavailablef("redfish: no route to host"), metal.BMCSilent, read)
+	look(problem.Invalidf("the BMC refuses redfish_username or redfish_password"), metal.BMCRefusing, read)
+	contact := must.Get(b.store.Contact(context.Background(), nil, b.node))(t)
+	if got := contact.BMCState(now.Add(time.Second)); got != metal.BMCUnknown {
+		t.Errorf("a failure that is old says %s, want %s", got, metal.BMCUnknown)
+	}
+}
+
 // TestCleanedByHandGoesBackToManageable, and so does what is retired.
 func TestCleanedByHandGoesBackToManageable(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
 	"salvor/test/must"
@@ -59,5 +61,60 @@ func testFleet(b *testEnv) {
 	page := must.Get(b.s.FleetNodes(b.ctx, metal.NodeFilter{}, record.Page{Limit: 1, Marker: "bb03"}))(b)
 	if len(page) != 1 || page[0].ID != "bb04" || page[0].State != metal.Enroll || page[0].Power != metal.PowerOn || page[0].LastError != "it failed" {
 		b.Errorf("the page after bb03 is %+v", page)
+	}
+	testBMCs(b)
+}
+
+// testBMCs: each BMC is in one state, and the store finds the same as metal.Contact.BMCState.
+func testBMCs(b *testEnv) {
+	b.Helper()
+	now := b.s.Now().Truncate(time.Microsecond)
+	since := now.Add(-10 * time.Minute)
+	for _, c := range []metal.Contact{
+		{NodeID: "aa01", PowerRead: metal.PowerOn, PowerReadAt: now.Add(-time.Hour), PowerError: "timeout", PowerFailedAt: now},
+		{NodeID: "aa02", PowerRead: metal.PowerOn, PowerReadAt: now},
+		{NodeID: "bb03", PowerError: "401", PowerRefused: true, PowerFailedAt: now},
+		{NodeID: "bb04", PowerError: "timeout", PowerFailedAt: since.Add(-time.Second), PowerFailures: 1},
+	} {
+		b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, c) })
+	}
+	b.node("cc05") // of which nothing was heard
+	find := func(f metal.NodeFilter) string {
+		f.PowerReadSince = since
+		var ids []string
+		for _, n := range must.Get(b.s.FleetNodes(b.ctx, f, record.Page{}))(b) {
+			ids = append(ids, n.ID)
+			if got := n.Contact.BMCState(since); f.BMC != "" && got != f.BMC {
+				b.Errorf("the filter %s finds %s, whose contact says %s", f.BMC, n.ID, got)
+			}
+		}
+		return strings.Join(ids, " ")
+	}
+	for _, one := range []struct {
+		filter metal.NodeFilter
+		want   string
+	}{
+		{metal.NodeFilter{BMC: metal.BMCSilent}, "aa01"}, {metal.NodeFilter{BMC: metal.BMCAnswering}, "aa02"}, {metal.NodeFilter{BMC: metal.BMCRefusing}, "bb03"},
+		{metal.NodeFilter{BMC: metal.BMCUnknown}, "bb04 cc05"}, {metal.NodeFilter{BMC: metal.BMCSilent, Project: "p1"}, "aa01"},
+		{metal.NodeFilter{BMC: metal.BMCRefusing, Project: "p1"}, ""}, {metal.NodeFilter{BMC: metal.BMCUnknown, Search: "nobody"}, ""},
+		{metal.NodeFilter{IDs: []string{"cc05", "aa02"}}, "aa02 cc05"},
+	} {
+		if got := find(one.filter); got != one.want {
+			b.Errorf("%+v finds %q, want %q", one.filter, got, one.want)
+		}
+	}
+	for project, want := range map[string]string{"": "{1 1 [Rack1-01]}", "p1": "{1 0 [Rack1-01]}", "nobody": "{0 0 []}"} {
+		if got := fmt.Sprint(must.Get(b.s.FailingBMCs(b.ctx, project, since, 1))(b)); got != want {
+			b.Errorf("project %q: failing BMCs %s, want %s", project, got, want)
+		}
+	}
+	// A reading of before the failure, which comes late, ends no silence.
+	b.ok(b.s.SavePower(b.ctx, []metal.PowerReading{{NodeID: "aa01", Power: metal.PowerOn, At: now.Add(-time.Second)}}))
+	if got := find(metal.NodeFilter{BMC: metal.BMCSilent}); got != "aa01" {
+		b.Errorf("after a late reading of before the failure these are silent: %q", got)
+	}
+	b.ok(b.s.SavePower(b.ctx, []metal.PowerReading{{NodeID: "aa01", Power: metal.PowerOn, At: now.Add(time.Second)}}))
+	if got := find(metal.NodeFilter{BMC: metal.BMCAnswering}); got != "aa01 aa02" {
+		b.Errorf("after a reading that succeeded these answer: %q", got)
 	}
 }

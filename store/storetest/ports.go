@@ -123,7 +123,8 @@ func testContact(b *testEnv) {
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	c = metal.Contact{NodeID: "a", AgentURL: "u", AgentVersion: "v", AgentCA: "ca", AgentStatus: "s", AgentStatusMessage: "m", AgentBoot: 3, HeartbeatAt: at,
-		TokenTold: 3, LookupAt: at, PowerRead: metal.PowerOn, PowerReadAt: at, PowerFailures: 2, PowerError: "e"}
+		TokenTold: 3, LookupAt: at, PowerRead: metal.PowerOn, PowerReadAt: at, PowerFailures: 2, PowerError: "e",
+		PowerFailedAt: at, PowerRefused: true}
 	b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, c) })
 	stale := c
 	stale.TokenTold, stale.AgentURL = 0, "u2"

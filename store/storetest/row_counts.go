@@ -36,7 +36,7 @@ func testCensus(b *testEnv) {
 	if c.Jobs[[2]string{"clean", "ready"}] != 2 || len(c.Jobs) != 1 || c.Oldest["clean"].IsZero() {
 		b.Errorf("jobs %v, oldest %v", c.Jobs, c.Oldest)
 	}
-	if c.Nodes["clean wait"] != 3 || c.Nodes["active"] != 1 || c.Maintenance["clean wait"] != 1 || c.Silent != 0 || len(c.Servers) != 0 {
+	if c.Nodes["clean wait"] != 3 || c.Nodes["active"] != 1 || c.Maintenance["clean wait"] != 1 || len(c.Servers) != 0 {
 		b.Errorf("%+v", c)
 	}
 	if want := []int{1, 0, 1, 0, 0, 0, 1}; len(c.Heartbeats) != len(want) || c.Heartbeats[0] != 1 || c.Heartbeats[2] != 1 || c.Heartbeats[6] != 1 {

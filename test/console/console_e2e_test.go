@@ -177,7 +177,7 @@ func testFleet(t *testing.T, w *world, b *browser) {
 	p.until(`document.querySelectorAll("tbody tr").length === 1`)
 	p.until(`document.activeElement.id === "search"`)
 	p.write("nobody")
-	p.sees("No machine is like that")
+	p.sees("No machines match")
 	p.click("link", "Show all machines")
 	p.sees("Machines 1 to 100")
 	p.click("link", "rescue 1")
@@ -324,7 +324,7 @@ func TestSignIn(t *testing.T) {
 	p.write(member)
 	p.key("Enter")
 	p.sees("No machines yet")
-	p.sees("Looking every few seconds")
+	p.sees("Refreshing every 10 s")
 	p.click("link", "Hosts")
 	p.sees("This is for administrators.")
 }

@@ -4,10 +4,13 @@ import "time"
 
 // Fleet answers GET /salvor/v1/fleet: how many nodes there are of each state that any is in.
 type Fleet struct {
-	Total       int          `json:"total"`
-	Maintenance int          `json:"maintenance"`
-	Faulty      int          `json:"faulty"` // with a fault
-	States      []FleetState `json:"states"` // in the order of a machine's life
+	Total       int `json:"total"`
+	Maintenance int `json:"maintenance"`
+	Faulty      int `json:"faulty"` // with a fault
+	// SilentBMCs and RefusingBMCs count the nodes whose BMC did not answer the last reading of the power, or refused it.
+	SilentBMCs   int          `json:"silent_bmcs"`
+	RefusingBMCs int          `json:"refusing_bmcs"`
+	States       []FleetState `json:"states"` // in the order of a machine's life
 }
 
 // FleetState counts the nodes of a provision state.
@@ -19,7 +22,8 @@ type FleetState struct {
 }
 
 // FleetPage answers GET /salvor/v1/fleet/nodes. Parameters: state=, search= (a part of the name, or how the UUID or the
-// instance's UUID begins), maintenance=true, faulty=true, limit=N (at most 1000), marker=UUID (of the last node of the page before).
+// instance's UUID begins), maintenance=true, faulty=true,
+// bmc= (answering, silent, refusing, unknown), uuid= (several by commas), limit=N (at most 1000), marker=UUID (of the last node of the page before).
 type FleetPage struct {
 	Nodes []FleetNode `json:"nodes"`
 	// More tells that there is more than fitted the page.
@@ -28,12 +32,17 @@ type FleetPage struct {
 
 // FleetNode is a node in a list of many.
 type FleetNode struct {
-	UUID           string     `json:"uuid"`
-	Name           string     `json:"name"`
-	State          string     `json:"provision_state"`
-	Target         string     `json:"target_provision_state"`
-	Power          string     `json:"power_state"` // empty: not known
-	TargetPower    string     `json:"target_power_state"`
+	UUID        string `json:"uuid"`
+	Name        string `json:"name"`
+	State       string `json:"provision_state"`
+	Target      string `json:"target_provision_state"`
+	Power       string `json:"power_state"` // empty: not known
+	TargetPower string `json:"target_power_state"`
+	// BMC is answering, silent (no usable answer to the last reading of the power), refusing or unknown (no reading, or an old one).
+	BMC string `json:"bmc"`
+	// PowerReadAt is when the BMC last told power_state; null: power_state is no reading of it. PowerFresh: there is a reading that is not old.
+	PowerReadAt    *time.Time `json:"power_read_at"`
+	PowerFresh     bool       `json:"power_fresh"`
 	Maintenance    bool       `json:"maintenance"`
 	Fault          string     `json:"fault"`
 	ConductorGroup string     `json:"conductor_group"`

@@ -120,7 +120,7 @@ leave.addEventListener("click", () => {
   show();
 });
 
-const lights = {live: "Live", away: "Connection lost, trying again", off: "Looking every few seconds"};
+const lights = {live: "Live", away: "Connection lost, trying again", off: "Refreshing every 10 s"};
 
 function tell(state) {
   live.hidden = !lights[state];

@@ -85,9 +85,10 @@ export async function machine(view) {
     }), "quiet");
   }
 
+  let inFleet; // what the fleet knows of it: the age of the reading of its power
   function draw() {
     fill(strip, badge(kindOf(node.provision_state), node.provision_state), node.target_provision_state && h("span", {class: "aim"}, "→ " + node.target_provision_state),
-      h("span", null, "changed ", moment(node.provision_updated_at)), h("span", null, mark(node.power_state === "power on" ? "work" : "still"), " ", power(node)),
+      h("span", null, "changed ", moment(node.provision_updated_at)), h("span", null, mark(node.power_state === "power on" ? "work" : "still"), " ", power(node, inFleet)),
       node.maintenance && badge("warn", "maintenance"), node.fault && badge("bad", node.fault), node.reservation && h("span", null, mark("work"), " locked by ", node.reservation));
     fill(notes, node.last_error && h("p", {class: "note bad"}, mark("bad"), " ", node.last_error),
       node.maintenance && node.maintenance_reason && h("p", {class: "note warn"}, mark("warn"), " In maintenance: ", node.maintenance_reason));
@@ -108,8 +109,10 @@ export async function machine(view) {
 
   async function read() {
     const before = node.provision_state;
-    const [fresh, reason] = await Promise.all([ask(path("/v1/nodes", [node.uuid]), {signal}), why.read(), timeline.read()]);
+    const readings = ask(path("/salvor/v1/fleet", ["nodes"], {uuid: node.uuid}), {signal});
+    const [fresh, reason, , fleet] = await Promise.all([ask(path("/v1/nodes", [node.uuid]), {signal}), why.read(), timeline.read(), readings]);
     node = fresh;
+    inFleet = fleet.nodes[0];
     timeline.now(reason?.job);
     accepted = reason?.accepts ?? [];
     draw();
@@ -122,7 +125,7 @@ export async function machine(view) {
     h("div", {class: "toolbars"}, actions, energy),
     entry.body, card("State machine", "card-states", drawn),
     h("div", {class: "two"}, card("Why it waits", "card-why", why.body), card("About", "card-about", about)),
-    card("Diagnoses", "card-diagnoses", h("p", null, link(["machines", node.uuid, "diagnoses"], null, "Why it does not boot, or lets nobody in"))),
+    card("Diagnoses", "card-diagnoses", h("p", null, link(["machines", node.uuid, "diagnoses"], null, "Diagnose: why it does not boot, or refuses logins"))),
     card("Timeline", "card-timeline", timeline.body));
   view.title(name());
   draw();

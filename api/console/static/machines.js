@@ -8,7 +8,7 @@ const pageSize = 100;
 
 export async function machines(view) {
   const {query, signal} = view;
-  const filter = {state: query.state ?? "", search: query.search ?? "", maintenance: query.maintenance ?? "", faulty: query.faulty ?? ""};
+  const filter = {state: query.state ?? "", search: query.search ?? "", maintenance: query.maintenance ?? "", faulty: query.faulty ?? "", bmc: query.bmc ?? ""};
   const markers = [""]; // of the pages up to this one
   let shown = "";
 
@@ -48,14 +48,16 @@ export async function machines(view) {
       return part;
     }));
     const chip = (label, n, kind, change) => {
-      const chosen = Object.entries({state: "", maintenance: "", faulty: "", ...change}).every(([k, v]) => filter[k] === v);
+      const chosen = Object.entries({state: "", maintenance: "", faulty: "", bmc: "", ...change}).every(([k, v]) => filter[k] === v);
       return h("a", {
         class: "chip " + kind, href: place(["machines"], {search: filter.search, ...change}), "data-key": "chip-" + label, "aria-current": chosen ? "true" : null,
       }, mark(kind), h("span", null, label), " ", h("b", null, n.toLocaleString("en")));
     };
     fill(chips, chip("all", fleet.total, "still", {}), fleet.states.map((one) => chip(one.state, one.count, kindOf(one.state), {state: one.state})),
       fleet.maintenance > 0 && chip("maintenance", fleet.maintenance, "warn", {maintenance: "true"}),
-      fleet.faulty > 0 && chip("fault", fleet.faulty, "bad", {faulty: "true"}));
+      fleet.faulty > 0 && chip("fault", fleet.faulty, "bad", {faulty: "true"}),
+      fleet.silent_bmcs > 0 && chip("BMC silent", fleet.silent_bmcs, "bad", {bmc: "silent"}),
+      fleet.refusing_bmcs > 0 && chip("BMC refuses", fleet.refusing_bmcs, "bad", {bmc: "refusing"}));
     return fleet.total;
   }
 
@@ -65,11 +67,11 @@ export async function machines(view) {
     shown = found.nodes.length ? `Machines ${first + 1} to ${first + found.nodes.length}` : "No machine is found";
     if (found.nodes.length) fill(list, table(found.nodes));
     else if (all === 0) fill(list, empty(h("h2", null, "No machines yet"), h("p", null, "Enrol one: ", h("code", null, "salvor node create --driver redfish --name rack1-01"))));
-    else fill(list, empty(h("p", null, "No machine is like that. "), link(["machines"], null, "Show all machines")));
+    else fill(list, empty(h("p", null, "No machines match. "), link(["machines"], null, "Show all machines")));
     const step = (text, label, key, fn) => h("button", {type: "button", "data-key": key, "aria-label": label, disabled: !fn, on: {click: fn || (() => {})}}, text);
     const turn = (fn) => async () => { fn(); await look(); say(shown); document.getElementById("list-top")?.scrollIntoView({block: "nearest"}); };
     fill(pager, step("← Back", "Previous page", "back", markers.length > 1 && turn(() => markers.pop())),
-      h("span", null, shown), step("On →", "Next page", "on", found.more && turn(() => markers.push(found.nodes.at(-1).uuid))));
+      h("span", null, shown), step("Next →", "Next page", "on", found.more && turn(() => markers.push(found.nodes.at(-1).uuid))));
     pager.hidden = markers.length === 1 && !found.more;
   }
 
@@ -109,13 +111,20 @@ function row(n) {
     h("th", {scope: "row"}, link(["machines", n.uuid], {"data-key": n.uuid}, n.name || n.uuid), n.name && h("span", {class: "uuid"}, n.uuid)),
     h("td", {"data-label": "State"}, badge(kindOf(n.provision_state), n.provision_state),
       n.target_provision_state && h("span", {class: "aim"}, "→ " + n.target_provision_state),
-      n.maintenance && badge("warn", "maintenance"), n.fault && badge("bad", n.fault), n.failed && !n.fault && badge("bad", "last operation failed")),
-    h("td", {"data-label": "Power"}, power(n)),
+      n.maintenance && badge("warn", "maintenance"), n.fault && badge("bad", n.fault), n.failed && !n.fault && badge("bad", "last operation failed"), failing[n.bmc] && badge("bad", failing[n.bmc])),
+    h("td", {"data-label": "Power"}, power(n, n)),
     h("td", {"data-label": "Changed"}, moment(n.since)),
     h("td", {"data-label": "Group"}, n.conductor_group || "–"));
 }
 
-export function power(n) {
+// failing says what is wrong with a BMC, by its state in the fleet.
+const failing = {silent: "BMC silent", refusing: "BMC refuses"};
+
+// power says the power of a node and the age of its reading, which the fleet knows. A reading that is old is not told as the present.
+export function power(n, fleet) {
   const now = n.power_state || "not known";
-  return n.target_power_state && n.target_power_state !== n.power_state ? `${now} → ${n.target_power_state}` : now;
+  if (n.target_power_state && n.target_power_state !== n.power_state) return `${now} → ${n.target_power_state}`;
+  if (!fleet || !n.power_state) return now;
+  if (!fleet.power_read_at) return fleet.power_fresh ? now : `${now} (age of the reading not known)`;
+  return [fleet.power_fresh ? `${now} (read ` : `was ${now} (`, moment(fleet.power_read_at), ")"];
 }

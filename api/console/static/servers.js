@@ -38,12 +38,12 @@ export async function servers(view) {
       const all = found.servers;
       const first = (markers.length - 1) * pageSize;
       shown = all.length ? `Servers ${first + 1} to ${first + all.length}` : "No server is found";
-      fill(list, all.length ? table(all) : filter.status || filter.search ? empty(h("p", null, "No server is like that. "), link(["servers"], null, "Show all servers"))
+      fill(list, all.length ? table(all) : filter.status || filter.search ? empty(h("p", null, "No servers match. "), link(["servers"], null, "Show all servers"))
         : empty(h("h2", null, "No servers yet"), h("p", null, "Make one: ", h("code", null, "salvor server create NAME --flavor small --image IMAGE"))));
       const more = all.length === pageSize;
       const turn = (fn) => async () => { fn(); await look(); say(shown); };
       fill(pager, h("button", {type: "button", "data-key": "back", disabled: markers.length === 1, on: {click: turn(() => markers.pop())}}, "← Back"), h("span", null, shown),
-        h("button", {type: "button", "data-key": "on", disabled: !more, on: {click: turn(() => markers.push(all.at(-1).id))}}, "On →"));
+        h("button", {type: "button", "data-key": "on", disabled: !more, on: {click: turn(() => markers.push(all.at(-1).id))}}, "Next →"));
       pager.hidden = markers.length === 1 && !more;
     } catch (error) {
       if (!signal.aborted) fill(list, trouble(error, look));

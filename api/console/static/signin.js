@@ -10,7 +10,7 @@ export function signIn(refusal, done) {
   });
   const form = h("form", {class: "card narrow"},
     heading("Sign in"),
-    h("p", null, "This server wants to know who asks."),
+    h("p", null, "Sign in to continue."),
     refusal && h("p", {class: "note bad", id: "token-why"}, mark("bad"), " The token was refused: ", refusal.message),
     h("div", {class: "field"}, h("label", {for: "token"}, "Token"), input,
       h("p", {class: "help", id: "token-help"}, "From ", h("code", null, "salvor token create"), ", or a token of Keystone. It is kept in this tab until you close it or sign out.")),

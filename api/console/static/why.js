@@ -4,7 +4,7 @@ import {badge, copier, fill, h, loading, mark} from "./dom.js";
 import {ask, path} from "./api.js";
 import {moment, seconds} from "./words.js";
 
-const moods = {idle: ["still", "Nothing is asked of it"], working: ["work", "Working"], waiting: ["wait", "Waiting"], stuck: ["bad", "Stuck"]};
+const moods = {idle: ["still", "Idle"], working: ["work", "Working"], waiting: ["wait", "Waiting"], stuck: ["bad", "Stuck"]};
 
 export class Why {
   constructor(kinds, id, signal) {

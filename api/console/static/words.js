@@ -23,17 +23,21 @@ export function ago(text, now = Date.now()) {
   return `${Math.floor(past / 86400)} days ago`;
 }
 
+// stamp writes a time as all pages and commands of salvor do: in UTC, to the second, with its zone.
+export function stamp(text) {
+  const at = new Date(text);
+  return Number.isNaN(at.getTime()) ? "" : at.toISOString().slice(0, 19).replace("T", " ") + " UTC";
+}
+
 // moment shows a time as how long ago it was, and in full to who points at it; it is kept up to date.
 export function moment(text) {
   if (!text) return "–";
-  return h("time", {datetime: text, "data-ago": "", title: new Date(text).toLocaleString()}, ago(text));
+  return h("time", {datetime: text, "data-ago": "", title: stamp(text)}, ago(text));
 }
 
-// clock shows the time of day.
+// clock shows a time.
 export function clock(text) {
-  const at = new Date(text);
-  const today = at.toDateString() === new Date().toDateString();
-  return h("time", {datetime: text, title: at.toLocaleString()}, today ? at.toLocaleTimeString([], {hour12: false}) : at.toLocaleString([], {hour12: false}));
+  return h("time", {datetime: text}, stamp(text));
 }
 
 setInterval(() => {

@@ -196,7 +196,7 @@ func (p *ControlPlane) faces(auth api.Authenticator) map[string]http.Handler {
 			ImportHosts: p.cfg.Image.ImportHosts, Web: p.web(), Held: p.rescueHolds,
 		}),
 		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Policy: p.policy(), Exports: canExportVolumes(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
-		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Restored: p.restored(), Nodes: p.nodes, Repairs: metal.NewNodeRepairs(p.nodes), Fleet: p.Store, Policy: p.policy(), Jobs: p.Store, Conductors: p.Directory, Feed: p.feed, Stalled: p.unchangeable, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
+		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Restored: p.restored(), Nodes: p.nodes, Repairs: metal.NewNodeRepairs(p.nodes), Fleet: p.Store, PowerReadSince: p.nodes.PowerReadSince, Policy: p.policy(), Jobs: p.Store, Conductors: p.Directory, Feed: p.feed, Stalled: p.unchangeable, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
 	faces["/console"] = console.New()
 	faces["/metrics"] = p.guardedMetrics(auth)

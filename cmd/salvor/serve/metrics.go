@@ -118,6 +118,9 @@ type fleetGauges struct {
 	last    []prometheus.Metric
 }
 
+// namedBMCs bounds the nodes that the metrics name: an alert names some, and the list of nodes has all.
+const namedBMCs = 10
+
 func newGaugeDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("salvor_"+name, help, labels, nil)
 }
@@ -127,7 +130,9 @@ var (
 	oldestGauge     = newGaugeDesc("job_oldest_seconds", "Age of the oldest job that has not ended, by kind.", "kind")
 	nodesGauge      = newGaugeDesc("nodes", "Nodes by provision state.", "state")
 	maintainedGauge = newGaugeDesc("nodes_in_maintenance", "Nodes in maintenance.")
-	silentGauge     = newGaugeDesc("bmcs_silent", "Nodes whose BMC did not answer the last reading of the power, or answered otherwise than was wanted.")
+	silentGauge     = newGaugeDesc("bmcs_silent", "Nodes whose BMC did not answer the last reading of the power: salvor node list --where bmc=silent.")
+	refusingGauge   = newGaugeDesc("bmcs_refusing", "Nodes whose BMC refused the last reading of the power: salvor node list --where bmc=refusing.")
+	failingGauge    = newGaugeDesc("bmc_failing", "1 for each of the first 10 nodes, by UUID, whose BMC is silent or refuses: alerts name them.", "node")
 	ramdisksGauge   = newGaugeDesc("ramdisks", "Ramdisks that should send heartbeats, by the age of the last one: at most this, and more than the next smaller age; older is more than all.", "heartbeat_age")
 	serversGauge    = newGaugeDesc("servers", "Servers by state.", "state")
 	hostsGauge      = newGaugeDesc("hosts", "VM hosts by whether they are up, down or fenced.", "state")
@@ -147,7 +152,7 @@ var (
 
 // Describe is prometheus.Collector's.
 func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, ramdisksGauge, serversGauge, hostsGauge, quarantineGauge,
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, refusingGauge, failingGauge, ramdisksGauge, serversGauge, hostsGauge, quarantineGauge,
 		quarantineBytes, misplacedGauge, ordersGauge, backlogGauge, backlogLimit, refusedGauge, conductorsGauge, heldGauge, writableGauge, expiryGauge, countGauge} {
 		to <- d
 	}
@@ -202,6 +207,15 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 		out = append(out, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
 	}
 	c.tellRows(rows, tell)
+	failing, err := c.program.Store.FailingBMCs(ctx, "", c.program.nodes.PowerReadSince(), namedBMCs)
+	if err != nil {
+		return nil, err
+	}
+	tell(silentGauge, float64(failing.Silent))
+	tell(refusingGauge, float64(failing.Refusing))
+	for _, name := range failing.Names {
+		tell(failingGauge, 1, name)
+	}
 	out = append(out, prometheus.MustNewConstMetric(refusedGauge, prometheus.CounterValue, float64(c.program.Store.RefusedOperations())))
 	hosts, err := c.program.services.Hosts.List(ctx, compute.HostFilter{}, record.Page{})
 	if err != nil {
@@ -278,7 +292,6 @@ func (c *fleetGauges) tellRows(rows *store.RowCounts, tell func(*prometheus.Desc
 		maintained += rows.Maintenance[state]
 	}
 	tell(maintainedGauge, float64(maintained))
-	tell(silentGauge, float64(rows.Silent))
 	for i, n := range rows.Heartbeats {
 		age := "older"
 		if i < len(rows.Ages) {

@@ -73,6 +73,7 @@ func (p *ControlPlane) nodeOptions() metal.Options {
 		RequireTLS:             c.Agent.RequireTLS,
 		Callback:               p.callbackGuard().CheckHost,
 		AllowDeletingAvailable: c.Conductor.AllowDeletingAvailableNodes,
+		PowerInterval:          c.Conductor.SyncPowerStateInterval,
 		Checker:                &conductorChecker{p: p},
 		ResourceClass:          c.Default.DefaultResourceClass,
 		MaxDeploying:           c.Conductor.MaxConcurrentDeploy,
