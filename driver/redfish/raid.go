@@ -67,7 +67,8 @@ type storageController struct {
 
 	disks   []*physicalDrive
 	volumes []*raidVolume
-	unread  error // of volumes that could not be read; nil: volumes has all
+	former  []string // paths of all volumes that were shown, of bare disks too
+	unread  error    // of volumes that could not be read; nil: volumes has all
 }
 
 func (s *bmcSession) controllers() ([]*storageController, error) {
@@ -102,7 +103,7 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 			return nil, err
 		}
 		left, err := conversation.Each(s.bmc, c.Volumes, maxParts, func(path, _ string, v *raidVolume) {
-			v.path = path
+			v.path, c.former = path, append(c.former, link.Trim(path))
 			if v.level() != "" || strings.HasPrefix(v.Name, ownVolume) || strings.HasPrefix(v.DisplayName, ownVolume) {
 				c.volumes = append(c.volumes, v)
 			}
@@ -286,8 +287,11 @@ func (s *bmcSession) make(w logicalDisk, all []*storageController) (order conver
 			order, err = s.bmc.Post(c.Volumes.Path, body)
 			return err
 		})
-		if !refusal.IsForGood(err) {
-			return order, order.Sure(err)
+		switch {
+		case err == nil && order.Unsure != nil:
+			return order, s.findMade(c, order)
+		case !refusal.IsForGood(err):
+			return order, err
 		}
 		first = cmp.Or(first, err)
 	}
@@ -299,6 +303,27 @@ func (s *bmcSession) make(w logicalDisk, all []*storageController) (order conver
 		names = append(names, fmt.Sprintf("%s shows %d disks", link.ID(path.Dir(link.Join(conversation.RootPath, c.Volumes.Path))), len(c.disks)))
 	}
 	return order, s.bmc.Lacking(problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB: %s", w.level, int64(w.bytes/gib), s.bmc.Quote(strings.Join(names, ", "))))
+}
+
+// findMade looks for the volume of a request whose answer was lost: some controllers show a volume only after a while, and would make another
+// of the same request. Without a new volume the error is that of the request.
+func (s *bmcSession) findMade(c *storageController, order conversation.Order) error {
+	done, err := s.bmc.Prove(s.bmc.Context(), order, func(context.Context) (bool, error) {
+		now, err := s.bmc.Members(c.Volumes.Path, maxParts)
+		for _, v := range now {
+			if slices.Contains(c.former, link.Trim(v.Path)) {
+				continue
+			}
+			if _, err := s.bmc.Get(v.Path, new(raidVolume)); err == nil {
+				return true, nil
+			}
+		}
+		return false, err
+	})
+	if done || err != nil {
+		return err
+	}
+	return order.Unsure
 }
 
 // members are the body of the request for a volume. Newer schemas have no VolumeType, older ones no RAIDType, and some controllers name

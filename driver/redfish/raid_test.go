@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"salvor/driver"
 	"salvor/driver/drivertest"
 	"salvor/metal"
 	"salvor/problem"
@@ -117,5 +119,54 @@ func TestVolumesThatCannotBeRead(t *testing.T) {
 		if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "/1/V/1") || orders != 0 {
 			t.Errorf("%s: %v after %d orders; want unavailable, the name of the volume, and no order", step, err, orders)
 		}
+	}
+}
+
+// TestAVolumeWhoseAnswerWasLost: the controller has made the volume, and shows the volume only later; salvor looks before it asks again.
+func TestAVolumeWhoseAnswerWasLost(t *testing.T) {
+	const volumes = drivertest.SystemPath + "/Storage/RAID1/Volumes"
+	for name, c := range map[string]struct {
+		isTaken bool // the controller has made the volume
+		hidden  int  // how many looks at the list show the volume not yet
+		want    int  // requests for a volume, until the step ends
+	}{
+		"shown at once": {true, 0, 1}, "shown at the fifth look": {true, 4, 1}, "not taken": {false, 0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bmc := drivertest.NewBMC("admin", password)
+				asked, hidden := 0, 0
+				network := drivertest.NewNetwork(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					switch {
+					case r.Method == http.MethodPost && r.URL.Path == volumes:
+						if asked++; asked > 1 {
+							break
+						}
+						if hidden = c.hidden; c.isTaken {
+							bmc.ServeHTTP(httptest.NewRecorder(), r)
+						}
+						panic(http.ErrAbortHandler)
+					case r.Method == http.MethodGet && r.URL.Path == volumes && hidden > 0:
+						hidden--
+						_, _ = io.WriteString(w, `{"Members": []}`)
+						return
+					}
+					bmc.ServeHTTP(w, r)
+				}))
+				defer network.Close()
+				ctx, n := driver.WithDial(t.Context(), network.Dial), node(network.URL)
+				n.TargetRAID = metal.Object{"logical_disks": []any{map[string]any{"size_gb": 10.0, "raid_level": "1", "volume_name": "root"}}}
+				var err error
+				for range 10 {
+					var wait bool
+					if wait, err = (RAID{&Driver{}}).RunStep(ctx, n, step("raid", "create_configuration", nil)); err == nil && !wait {
+						break
+					}
+				}
+				if err != nil || asked != c.want || bmc.Volumes() != 1 {
+					t.Errorf("%v after %d requests, %d volumes; want one volume after %d", err, asked, bmc.Volumes(), c.want)
+				}
+			})
+		})
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 
 	"salvor/driver"
@@ -30,7 +32,7 @@ const (
 
 // Properties describes the keys of driver_info.
 var Properties = map[string]string{
-	AddressKey:  "The URL of the Redfish service: scheme and authority; https:// where no scheme is given. Required.",
+	AddressKey:  "The URL of the Redfish service: scheme and authority; https:// where no scheme is given. An IPv6 address with a port needs brackets. Required.",
 	SystemKey:   "The canonical path of the ComputerSystem, such as /redfish/v1/Systems/1. Needed only where the service has several.",
 	UsernameKey: "User account with access to the service.",
 	PasswordKey: "User account's password.",
@@ -93,8 +95,8 @@ func withRedfishKeys(n *metal.Node) *metal.Node {
 			c.DriverInfo[key] = v
 		}
 	}
-	if port := n.Info("client_port"); port != "" && c.Info(AddressKey) != "" {
-		address := strings.TrimRight(c.Info(AddressKey), "/")
+	address, err := withBrackets(strings.TrimRight(c.Info(AddressKey), "/"))
+	if port := n.Info("client_port"); port != "" && address != "" && err == nil {
 		if _, _, err := net.SplitHostPort(address[strings.LastIndex(address, "/")+1:]); err != nil {
 			c.DriverInfo[AddressKey] = address + ":" + port
 		}
@@ -139,6 +141,10 @@ func parseAddress(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "https://" + text
 	}
+	text, err := withBrackets(text)
+	if err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" {
 		return nil, problem.Invalidf("%s is not a URL with a host", AddressKey)
@@ -153,6 +159,36 @@ func parseAddress(text string) (*url.URL, error) {
 		return nil, problem.Invalidf("%s must not hold a path; the system's is %s", AddressKey, SystemKey)
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+}
+
+// withBrackets puts the brackets of a URL around an IPv6 address that has none. An address whose last group may be a port is refused.
+func withBrackets(text string) (string, error) {
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		scheme, rest = "", text
+	} else {
+		scheme += "://"
+	}
+	end := len(rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		end = i
+	}
+	begin := strings.LastIndexByte(rest[:end], '@') + 1
+	host := rest[begin:end]
+	if strings.Count(host, ":") < 2 || strings.HasPrefix(host, "[") {
+		return text, nil
+	}
+	before, port := host[:strings.LastIndexByte(host, ':')], host[strings.LastIndexByte(host, ':')+1:]
+	_, wholeErr := netip.ParseAddr(host)
+	_, beforeErr := netip.ParseAddr(before)
+	_, portErr := strconv.ParseUint(port, 10, 16)
+	switch {
+	case wholeErr != nil:
+		return "", problem.Invalidf("%s: an IPv6 address with a port needs brackets, such as https://[2001:db8::7]:8443", AddressKey)
+	case beforeErr == nil && portErr == nil:
+		return "", problem.Invalidf("%s %s may be an address or an address with a port; write [%s] or [%s]:%s", AddressKey, driver.Sanitize(host), driver.Sanitize(host), driver.Sanitize(before), port)
+	}
+	return scheme + rest[:begin] + "[" + host + "]" + rest[end:], nil
 }
 
 func systemPath(id string) (string, error) {
