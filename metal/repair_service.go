@@ -32,6 +32,13 @@ func NewNodeRepairs(nodes *Nodes) NodeRepairs { return NodeRepairs{nodes} }
 // Begin begins a repair of a node. Conflict: one is under way already.
 func (s NodeRepairs) Begin(ctx context.Context, ident string, args RepairArgs, asker record.Asker) (Repair, error) {
 	args.Undoes, args.Method = "", ""
+	n, err := s.nodes.store.Node(ctx, nil, ident)
+	if err != nil {
+		return Repair{}, err
+	}
+	if n.Maintenance && n.ProvisionState != Rescue && !IsRepairFault(n) {
+		return Repair{}, problem.Conflictf("node %s is in maintenance, and a repair boots it into a rescue: first run: salvor node maintenance unset %[1]s", n.ID)
+	}
 	return s.begin(ctx, ident, args, asker, "asked to repair")
 }
 

@@ -126,8 +126,7 @@ func (m *imageCache) loadersFor(kind imageKind, kernel string, arch media.Arch) 
 	}
 	out.list = kind.needs(l, arch)
 	if kind == imageISO && len(out.list) > 1 {
-		out.mode = "; the firmware mode of the node is not known, so its image needs the loaders of BIOS and UEFI: " +
-			"to need one kind, set boot_mode:uefi or boot_mode:bios in the capabilities of its properties"
+		out.mode = modeNotKnown
 	}
 	return out
 }
@@ -175,6 +174,10 @@ func (n neededLoaders) openOptional(parts *media.Parts) {
 		}
 	}
 }
+
+// modeNotKnown is why loaders are asked for that one of the firmware modes does not need.
+const modeNotKnown = "; the firmware mode of the node is not known, so loaders of both modes are needed: " +
+	"set boot_mode:uefi or boot_mode:bios in the capabilities of its properties"
 
 // maxLoader bounds what is read into memory of a boot loader's file.
 const maxLoader = 16 << 20
@@ -303,8 +306,7 @@ func (s *Server) CheckPlan(ctx context.Context, plan *metal.BootPlan, cpuArch st
 			if err == nil {
 				f.Close()
 			} else if plan.FirmwareMode == "" {
-				err = problem.Invalidf("%w; the firmware mode of the node is not known, so the loaders of BIOS and UEFI are needed: "+
-					"to need one, set boot_mode:uefi or boot_mode:bios in the capabilities of its properties", err)
+				err = problem.Invalidf("%w%s", err, modeNotKnown)
 			}
 			all = append(all, err)
 		}

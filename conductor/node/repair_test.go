@@ -543,3 +543,16 @@ func TestSweepWriteRepair(t *testing.T) {
 		})
 	})
 }
+
+// TestARepairOfANodeInMaintenanceIsRefusedAtOnce: it could not boot the machine, so no job waits for that.
+func TestARepairOfANodeInMaintenanceIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Active)
+	change(t, b, func(n *metal.Node) { n.Maintenance = true })
+	_, err := b.repairs().Begin(context.Background(), b.node, metal.RepairArgs{Reboot: true}, record.Asker{})
+	if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor node maintenance unset "+b.node) {
+		t.Errorf("the repair is refused with %v", err)
+	}
+	change(t, b, func(n *metal.Node) { n.ProvisionState = metal.Rescue }) // nothing is to be booted
+	must.Get(b.repairs().Begin(context.Background(), b.node, metal.RepairArgs{}, record.Asker{}))(t)
+}

@@ -33,9 +33,32 @@ func (f *Fleet) Enroll(ctx context.Context) error {
 	if err := f.canRescue(ctx); err != nil {
 		return err
 	}
+	if err := f.canAdopt(ctx); err != nil {
+		return err
+	}
 	f.each(ctx, f.enroll)
 	f.faulty.Store(true)
 	return nil
+}
+
+// canAdopt enrolls the first node alone, if it is new: what the control plane refuses of one node it refuses of all, and is told once.
+func (f *Fleet) canAdopt(ctx context.Context) error {
+	if len(f.machines) == 0 {
+		return nil
+	}
+	there, err := f.create(ctx, 0)
+	for _, step := range [][2]string{{"manage", "manageable"}, {"adopt", "active"}} {
+		if err == nil && !there {
+			err = f.ask(ctx, 0, step[0], step[1])
+		}
+	}
+	if err == nil || there || ctx.Err() != nil {
+		return nil // an old node's own trouble is reported as any other's
+	}
+	if _, left := f.remove(ctx, 0); left != nil {
+		f.complain(0, left)
+	}
+	return problem.Invalidf("this control plane does not take the simulated nodes: %w; no node was enrolled", err)
 }
 
 // canRescue asks the control plane for the preflight of the first node that is to be rescued. A reason against it is one against all nodes.
@@ -53,7 +76,13 @@ func (f *Fleet) canRescue(ctx context.Context) error {
 	}
 	var found native.Preflight
 	path := "/nodes/" + f.UUID(i) + "/preflight"
-	if err := f.again(ctx, func() error { return f.api().Ask(ctx, client.Native, http.MethodGet, path, nil, nil, &found) }); err != nil {
+	unknown := f.again(ctx, func() error { return f.api().Ask(ctx, client.Native, http.MethodGet, path, nil, nil, &found) })
+	if !there {
+		if _, err := f.remove(ctx, i); err != nil {
+			f.complain(i, err)
+		}
+	}
+	if unknown != nil {
 		return nil // the control plane knows no reason
 	}
 	for _, one := range found.Operations {
@@ -63,11 +92,6 @@ func (f *Fleet) canRescue(ctx context.Context) error {
 		texts := make([]string, len(one.Reasons))
 		for k, r := range one.Reasons {
 			texts[k] = r.Text
-		}
-		if !there {
-			if _, err := f.remove(ctx, i); err != nil {
-				f.complain(i, err)
-			}
 		}
 		return problem.Invalidf("this control plane cannot rescue the simulated nodes: %s; configure a rescue ramdisk, or leave out --rescue and --hold; no node was enrolled", strings.Join(texts, "; "))
 	}
@@ -185,7 +209,7 @@ func (f *Fleet) create(ctx context.Context, i int) (there bool, err error) {
 	address := "http://" + net.JoinHostPort(f.host(i), strconv.Itoa(f.port))
 	record := client.Record{
 		"uuid": f.UUID(i), "name": f.Name(i), "driver": "redfish", "network_interface": "noop", "resource_class": "sim",
-		"properties": map[string]any{"cpus": 64, "memory_mb": 262144, "local_gb": 900, "cpu_arch": "x86_64"},
+		"properties": map[string]any{"cpus": 64, "memory_mb": 262144, "local_gb": 900, "cpu_arch": "x86_64", "capabilities": "boot_mode:uefi"},
 		"extra":      map[string]any{"simulated": true},
 		"driver_info": map[string]any{
 			"redfish_address": address, "redfish_system_id": systems + "/" + strconv.Itoa(i), "redfish_username": username, "redfish_password": password,

@@ -156,3 +156,25 @@ func TestSimulatedWithoutARamdisk(t *testing.T) {
 		t.Errorf("%v, %d nodes are left", err, len(left))
 	}
 }
+
+// TestSimOnAnEmptyStateDirectory: without rescues the fleet needs no configuration. What a rescue lacks, and what no node can do, is told in one
+// line, and no node is left.
+func TestSimOnAnEmptyStateDirectory(t *testing.T) {
+	refused := func(cli program.CLI, want string, words ...string) {
+		t.Helper()
+		_, err := cli.Try(t, append([]string{"sim", "--nodes", "5", "--seed", "9", "--for", "1s"}, words...)...)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Count(strings.TrimSpace(err.Error()), "\n") != 0 {
+			t.Errorf("salvor sim %q: %v, want one line with %q", words, err, want)
+		}
+		if nodes := cli.Run(t, "node", "list", "-f", "json"); nodes != "[]" {
+			t.Errorf("nodes are left: %s", nodes)
+		}
+	}
+	s := program.Serve(t, "")
+	cli := program.CLI{URL: s.URL}
+	refused(cli, "this control plane cannot rescue the simulated nodes: ", "--rescue", "0.5")
+	refused(program.CLI{URL: program.Serve(t, "[DEFAULT]\nenabled_hardware_types = ipmi\n").URL}, "this control plane does not take the simulated nodes: ")
+	if got, said := rehearse(t, s, "--nodes", "5", "--seed", "9", "--for", "1s"); got["enrolled"] != 5.0 || got["errors"] != 0.0 {
+		t.Errorf("salvor sim says %v\n%s", got, said)
+	}
+}

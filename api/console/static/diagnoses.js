@@ -104,12 +104,14 @@ function report(d) {
   ];
 }
 
-// stageStates says of each stage whether the machine gets through it. What lies behind a broken stage is not reached; without a verdict nothing is known.
+// stageStates says of each stage whether the machine gets through it. What lies behind a broken stage is not reached; without a verdict nothing is known
+// but the power that was read.
 function stageStates(r, state) {
   const v = r.verdict ?? {};
+  const isOn = r.observed?.some((o) => o.name === "power" && o.text === "power on");
   const broken = v.outcome === "cause-found" ? stages.indexOf(v.stage) : -1;
   return stages.map((stage, i) => {
-    if (state === "running" || v.outcome === "unknown" || !v.outcome) return "unknown";
+    if (state === "running" || v.outcome === "unknown" || !v.outcome) return stage === "power" && isOn ? "reached" : "unknown";
     if (broken < 0 || i < broken) return "reached";
     return i === broken ? "broken" : "missed";
   });
@@ -147,7 +149,7 @@ function read(r) {
     facts([...(r.observed ?? []).map((o) => [o.name, o.text]), ...(r.systems ?? []).map((x) => [`system on ${x.root}`, x.name || "not named"]),
       ...(r.disks ?? []).map((x) => [`disk ${x.path}`, `${x.model ?? ""} ${x.serial ?? ""} ${Math.round(x.size / 1e9)} GB, ${x.written} bytes written`.trim()]),
       recorded && ["at the last inspection", [moment(recorded.at), ` ${Math.round(recorded.memory / 2 ** 20)} MiB, ${count(recorded.disks.length, "disk", "disks")}, ${count(recorded.nics.length, "network interface", "network interfaces")}`]]].filter(Boolean)),
-    r.changes?.length > 0 && h("details", {"data-key": "changes", "aria-label": "What was changed"}, h("summary", {"data-key": "changes-summary"}, `What was changed (${r.changes.length})`),
+    r.changes?.length > 0 && h("details", {"data-key": "changes", "aria-label": "History before"}, h("summary", {"data-key": "changes-summary"}, `History before (${r.changes.length})`),
       h("ul", {class: "plain"}, r.changes.slice().reverse().map((c) => h("li", null, clock(c.at), " ", c.text)))),
   ];
 }
