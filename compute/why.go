@@ -389,9 +389,9 @@ func (s *ServerSituation) place(w *record.Why) {
 	if !s.Life.RenewedAt.IsZero() {
 		w.Contacts = append(w.Contacts, record.LastContact{From: "host", At: s.Life.RenewedAt, Text: h.Name + " renewed its lease", OK: s.Life.Up})
 	}
-	mended := slices.Contains([]Power{PowerOn, PowerOff}, srv.Wanted) && srv.Power != PowerUnknown && srv.Wanted != srv.Power && !srv.StandsStill()
-	if w.Job == nil && s.Life.Up && mended {
-		w.Problems = append(w.Problems, "it should be "+string(srv.Wanted)+" and was last seen "+string(srv.Power)+": that is mended when its host tells of it again")
+	differs := slices.Contains([]Power{PowerOn, PowerOff}, srv.Wanted) && srv.Power != PowerUnknown && srv.Wanted != srv.Power && !srv.StandsStill()
+	if w.Job == nil && s.Life.Up && differs {
+		w.Problems = append(w.Problems, "it should be "+string(srv.Wanted)+" and was last seen "+string(srv.Power)+", and no operation works on that")
 	}
 }
 

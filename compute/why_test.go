@@ -109,7 +109,7 @@ func TestWhyServer(t *testing.T) {
 		says []string
 		next string
 	}{
-		"runs": {func(s *compute.ServerSituation) {}, record.Idle, []string{`Server web1 is in state "active" since`, "host: vm7 renewed its lease (3 s ago)", "Nothing need be done."}, ""},
+		"runs": {func(s *compute.ServerSituation) {}, record.Idle, []string{`Server web1 is in state "active" since`, "host: vm7 renewed its lease (3 s ago)", "Nothing need be done, as far as was last heard."}, ""},
 		"waits for its host": {func(s *compute.ServerSituation) {
 			s.Server.Task, s.Jobs = compute.HardReboot, []job.Job{works("server power", job.Waiting)}
 		}, record.Waiting, []string{`"active (rebooting_hard)"`, "waits for host vm7 to define the guest", "The wait ends in 1 min 30 s"}, "salvor events server:web1 --follow"},
@@ -251,7 +251,7 @@ func TestWhyHost(t *testing.T) {
 		says []string
 		next string
 	}{
-		"up":       {func(s *compute.HostSituation) {}, record.Idle, []string{`Host vm7 is in state "up".`, "Nothing need be done."}, ""},
+		"up":       {func(s *compute.HostSituation) {}, record.Idle, []string{`Host vm7 is in state "up".`, "Nothing need be done, as far as was last heard."}, ""},
 		"disabled": {func(s *compute.HostSituation) { s.Host.Disabled, s.Host.DisabledReason = true, "drained by ann" }, record.Idle, []string{"It takes no new servers: drained by ann."}, "salvor host restore vm7"},
 		"revoked":  {func(s *compute.HostSituation) { s.Host.Revoked = true }, record.Stuck, []string{"was revoked"}, "salvor host token create --host 4711"},
 		"forced":   {func(s *compute.HostSituation) { s.Host.ForcedDown, s.Host.ForcedDownBy = true, "ann" }, record.Stuck, []string{"Somebody said that it is down: ann."}, "salvor host set vm7 --forced-down=false"},

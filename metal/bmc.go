@@ -119,7 +119,7 @@ func KeepBMC(n *Node, b BMC) {
 	n.SetInternal(bmcKey, o)
 }
 
-// NeedsDrive tells why the machine cannot be shown a virtual CD; nil: nothing is known against it.
+// NeedsDrive tells why the machine cannot be shown a virtual CD; nil: no reason is known.
 func (b BMC) NeedsDrive(n *Node) error {
 	switch {
 	case !b.MediaUnlicensedAt.IsZero():

@@ -195,7 +195,7 @@ func TestWhy(t *testing.T) {
 		"a diagnosis in the background": {metal.Active, func(j *job.Job) {
 			j.Kind, j.Class, j.State, j.Action = metal.JobDiagnose, job.Background, job.Running, "read the BMC"
 		}, nil, record.Idle,
-			[]string{"Its diagnose is under way in the background, at action \"read the BMC\".", "Nothing need be done."}, ""},
+			[]string{"Its diagnose is under way in the background, at action \"read the BMC\".", "Nothing need be done, as far as was last heard."}, ""},
 		"enrolled": {metal.Enroll, drop, nil, record.Idle, []string{"Nothing is asked of it.", "Next: salvor node manage kea (log in to its BMC and read its power)."}, "salvor node manage kea"},
 		"enrolled, and its BMC refused": {metal.Enroll, drop, func(s *metal.StatusInput) { s.Node.LastError = "401" }, record.Idle, []string{"Its last error: 401."},
 			"salvor node set kea --driver-info KEY=VALUE"},

@@ -240,13 +240,18 @@ func (w *Why) Text(kind, name string, now time.Time) string {
 	}
 	if len(w.Next) > 0 {
 		sentences = append(sentences, "next: "+w.Next[0].Run+" ("+w.Next[0].For+")")
-	} else if w.Status == Idle {
-		sentences = append(sentences, "nothing need be done")
+	} else if w.isWell() {
+		sentences = append(sentences, "nothing need be done, as far as was last heard")
 	}
 	for i := range sentences {
 		sentences[i] = sentence(sentences[i])
 	}
 	return strings.Join(sentences, " ")
+}
+
+// isWell tells whether somebody was heard of the subject, all of them well, and nothing is wrong. What nobody was heard of is not called well.
+func (w *Why) isWell() bool {
+	return w.Status == Idle && len(w.Problems) == 0 && len(w.Contacts) > 0 && !slices.ContainsFunc(w.Contacts, func(c LastContact) bool { return !c.OK })
 }
 
 // work is what the job does.

@@ -297,7 +297,7 @@ func TestWaiting(t *testing.T) {
 			[]string{"a: rescue (power on, 0 s)"}, []string{"rescuing (last: waiting for a heartbeat)", "the API does not answer", "rescue wait: waits for the ramdisk (last: waiting for a heartbeat)"}},
 		{"failed", "node rescue a --rescue-password p --wait=60", []string{look("rescuing", ""), look("rescue failed", "set power: redfish: 503")}, statusFailed,
 			nil, []string{`node a is in state "rescue failed" with power on: set power: redfish: 503`, "what next: salvor node rescue a  # try again", "or: salvor node unrescue a", "salvor node history a"}},
-		{"timed out", "node unrescue a --wait=1", []string{look("unrescuing", "")}, statusTimedOut, nil, []string{"gave up waiting after 1s", "it goes on: see salvor node show a"}},
+		{"timed out", "node unrescue a --wait=1", []string{look("unrescuing", "")}, statusTimedOut, nil, []string{"gave up waiting after 1s", "it has not ended: see salvor node show a"}},
 		{"aborted", "node abort a --wait", []string{look("rescue wait", ""), look("rescue failed", "")}, 0, []string{"a: rescue failed"}, nil},
 		{"power", "node power on a --wait", []string{strings.Replace(look("active", ""), "{", `{"target_power_state": "power on",`, 1), look("active", "")}, 0, []string{"a: active (power on"}, nil},
 		{"power stays", "node power off a --wait", []string{look("active", "BMC down")}, statusFailed, nil, []string{`wait for "power off": node a is in state "active" with power on: BMC down`}},

@@ -52,6 +52,9 @@ machine. A reason fails if the node's state takes the operation now, and else wa
 	return cmd
 }
 
+// noReason is said of an operation whose check looked at all that it can look at without the machine, and found nothing.
+const noReason = "the check of its records, and of the files that can be looked at from here, gives no reason against it; the machine was not asked"
+
 // examineNode tells of each operation whether it could succeed on a node.
 func examineNode(c *clientCall, ident string, format textFormat) error {
 	var found native.Preflight
@@ -68,7 +71,7 @@ func examineNode(c *clientCall, ident string, format textFormat) error {
 			findings = append(findings, serve.Finding{Level: level, Check: one.Operation, Text: r.Text, Do: "mend it, then salvor doctor --node " + ident})
 		}
 		if len(one.Reasons) == 0 {
-			findings = append(findings, serve.Finding{Level: serve.LevelOK, Check: one.Operation, Text: "nothing is known against it"})
+			findings = append(findings, serve.Finding{Level: serve.LevelOK, Check: one.Operation, Text: noReason})
 		}
 	}
 	return reportFindings(findings, format, c.OutOrStdout())

@@ -264,7 +264,7 @@ func (w *waitOption) plan(c *clientCall, o *outputOptions, p client.Record) erro
 		line.printStatus(time.Since(began), planProgress(p))
 		if pauseFor(ctx, planLook) != nil {
 			line.end()
-			return w.late(c, fmt.Errorf("plan %s: gave up waiting (%s); it goes on: see salvor evacuate show %[1]s", id, planProgress(p)))
+			return w.late(c, fmt.Errorf("plan %s: gave up waiting (%s); it has not ended: see salvor evacuate show %[1]s", id, planProgress(p)))
 		}
 		next, err := planResource.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 		if err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable) {

@@ -155,7 +155,7 @@ func (w *waitOption) job(c *clientCall, id, name, see string) error {
 			line.printStatus(time.Since(began), firstOf(j.Text("waits_for"), j.Text("action"), j.Text("state")))
 		}
 		if pauseFor(ctx, planLook) != nil {
-			return w.late(c, fmt.Errorf("%s: gave up waiting; it goes on: see %s", stripControlChars(name), stripControlChars(see)))
+			return w.late(c, fmt.Errorf("%s: gave up waiting; it has not ended: see %s", stripControlChars(name), stripControlChars(see)))
 		}
 	}
 }

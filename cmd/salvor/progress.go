@@ -81,7 +81,7 @@ func (w *waitOption) all(c *clientCall, want string, wait client.Wait) error {
 
 // goesOn says what can be done about an operation that takes longer than somebody would wait.
 func goesOn(ident string, n *client.Node) string {
-	text := "it goes on: see salvor node show " + stripControlChars(ident)
+	text := "it has not ended: see salvor node show " + stripControlChars(ident)
 	if n != nil && (n.Reservation != "" || waitsForRamdisk(n.ProvisionState)) {
 		text += ", or give it up by salvor node abort " + stripControlChars(ident)
 	}

@@ -139,7 +139,7 @@ func (w *waitOption) sealed(c *clientCall) (native.Seal, error) {
 			line.printStatus(time.Since(began), firstOf(s.WaitsFor, s.State))
 		}
 		if pauseFor(ctx, planLook) != nil {
-			return s, w.late(c, fmt.Errorf("gave up waiting; the change goes on: see salvor secret status"))
+			return s, w.late(c, fmt.Errorf("gave up waiting; the change has not ended: see salvor secret status"))
 		}
 	}
 }

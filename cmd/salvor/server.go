@@ -288,7 +288,7 @@ func (w *waitOption) server(c *clientCall, id, name string, reached []string) er
 		}
 		select {
 		case <-ctx.Done():
-			return w.late(c, fmt.Errorf("server %s: gave up waiting in %s %s; it goes on: see salvor server show %[1]s", stripControlChars(name), status, task))
+			return w.late(c, fmt.Errorf("server %s: gave up waiting in %s %s; it has not ended: see salvor server show %[1]s", stripControlChars(name), status, task))
 		case <-time.After(serverLook):
 		}
 	}

@@ -7,7 +7,7 @@ type Preflight struct {
 	Operations []PreflightResult `json:"operations"`
 }
 
-// PreflightResult is an operation with every reason why it cannot succeed; none: nothing is known against it.
+// PreflightResult is an operation with every reason why it cannot succeed; none: its check found none.
 type PreflightResult struct {
 	Operation string `json:"operation"` // rescue, unrescue, deploy, provide, clean, inspect, service
 	// Now tells whether the node's state takes the operation at the moment.

@@ -28,7 +28,7 @@ type Why struct {
 	WaitsSince *time.Time `json:"waits_since,omitempty"`
 	// Notes belong to the state and are no trouble.
 	Notes []string `json:"notes"`
-	// Problems is what is wrong, the gravest first; none: nothing is.
+	// Problems is what is known to be wrong, the gravest first.
 	Problems []string `json:"trouble"`
 	// Job is what works on it or waits; absent: nothing was asked.
 	Job *Job `json:"job,omitempty"`
@@ -36,7 +36,7 @@ type Why struct {
 	Contacts []LastContact `json:"words"`
 	// Deadline is the next one; absent: there is none.
 	Deadline *Deadline `json:"deadline,omitempty"`
-	// Next are the commands to run next, the best first; none: nothing need be done.
+	// Next are the commands to run next, the best first; none: no command is known that would help.
 	Next []Command `json:"next"`
 	// Accepts lists the requests that the subject's state admits now: provision verbs and power targets of a node ("rescue", "power off"),
 	// actions of a server ("start", "hard reboot"). salvor checks permission and preflight when it gets one. A host has none.

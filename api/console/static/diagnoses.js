@@ -11,7 +11,7 @@ const stages = ["power", "firmware", "loader", "kernel", "initramfs", "root", "i
 const severities = {
   "blocks-boot": ["bad", "keeps it from booting"], "blocks-access": ["bad", "keeps people from logging in"], degrades: ["warn", "degrades it"], info: ["still", "for information"],
 };
-const outcomes = {"cause-found": ["bad", "The cause is found"], healthy: ["good", "Nothing is wrong"], unknown: ["wait", "The cause is not known"]};
+const outcomes = {"cause-found": ["bad", "The cause is found"], healthy: ["good", "Nothing was found that hinders it"], unknown: ["wait", "The cause is not known"]};
 const states = {running: ["work", "under way"], finished: ["good", "finished"], failed: ["bad", "failed"]};
 const consents = {settings: "settings outside of the disks", files: "files that can be restored one by one", boot: "boot loaders, partition tables and other blocks", data: "it may lose data"};
 
