@@ -162,7 +162,7 @@ func TestDriversAreComposedAndTested(t *testing.T) {
 			source := must.Get(os.ReadFile(file))(t)
 			isTest := strings.HasSuffix(file, "_test.go")
 			implements = implements || !isTest && regexp.MustCompile(`_\s+driver\.Power\s+=`).Match(source)
-			tested = tested || isTest && strings.Contains(string(source), "drivertest.Run(")
+			tested = tested || isTest && regexp.MustCompile(`drivertest\.Run(InMemory)?\(`).Match(source)
 		}
 		if implements && !composed[name] {
 			t.Errorf("driver/%s implements driver.Power, and hardwareTypes does not compose it", name)

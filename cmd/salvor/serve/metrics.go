@@ -17,6 +17,7 @@ import (
 	"salvor/compute"
 	"salvor/driver"
 	"salvor/job"
+	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/store"
@@ -198,6 +199,15 @@ func (c *fleetGauges) collectState(to chan<- prometheus.Metric) {
 	}
 }
 
+// tellFailing tells of the BMCs that are silent or refuse.
+func tellFailing(failing metal.FailingBMCs, tell func(*prometheus.Desc, float64, ...string)) {
+	tell(silentGauge, float64(failing.Silent))
+	tell(refusingGauge, float64(failing.Refusing))
+	for _, name := range failing.Names {
+		tell(failingGauge, 1, name)
+	}
+}
+
 func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err error) {
 	rows, err := c.program.Store.CountRows(ctx)
 	if err != nil {
@@ -211,11 +221,7 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 	if err != nil {
 		return nil, err
 	}
-	tell(silentGauge, float64(failing.Silent))
-	tell(refusingGauge, float64(failing.Refusing))
-	for _, name := range failing.Names {
-		tell(failingGauge, 1, name)
-	}
+	tellFailing(failing, tell)
 	out = append(out, prometheus.MustNewConstMetric(refusedGauge, prometheus.CounterValue, float64(c.program.Store.RefusedOperations())))
 	hosts, err := c.program.services.Hosts.List(ctx, compute.HostFilter{}, record.Page{})
 	if err != nil {

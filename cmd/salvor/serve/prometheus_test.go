@@ -18,6 +18,7 @@ import (
 
 	"salvor/api"
 	"salvor/compute"
+	"salvor/metal"
 	"salvor/problem"
 	"salvor/store"
 	"salvor/test/debian"
@@ -42,6 +43,7 @@ func (d fullDatabase) Collect(to chan<- prometheus.Metric) {
 	}
 	d.gauges.tellRows(&store.RowCounts{Jobs: map[[2]string]int{{"rescue", "waiting"}: 1}, Oldest: map[string]time.Time{"rescue": time.Now()},
 		Nodes: map[string]int{"active": 1}, Servers: map[string]int{"active": 1}}, tell)
+	tellFailing(metal.FailingBMCs{Silent: 1, Names: []string{"m1"}}, tell)
 	countQuarantine([]*compute.Host{{Name: "vm1", Inventory: compute.Inventory{Stores: []compute.DiskStore{{Quarantined: 1, QuarantinedGiB: 2}}}}}, tell)
 }
 
