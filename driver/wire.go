@@ -266,6 +266,25 @@ func PollUntil(ctx context.Context, read func(context.Context) (done bool, err e
 	}
 }
 
+// NotTaken marks the error of an order that the machine has surely not got or taken, so that an order whose repetition is another order, such
+// as a restart, can be given again.
+func NotTaken(err error) error {
+	if err == nil {
+		return nil
+	}
+	return notTakenError{err}
+}
+
+// IsNotTaken tells whether an error has the mark of NotTaken.
+func IsNotTaken(err error) bool {
+	var mark notTakenError
+	return errors.As(err, &mark)
+}
+
+type notTakenError struct{ error }
+
+func (e notTakenError) Unwrap() error { return e.error }
+
 // StatusText is the name of an HTTP status.
 func StatusText(status int) string { return http.StatusText(status) }
 

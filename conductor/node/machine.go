@@ -53,7 +53,7 @@ func (c *Conductor) keepPower(ctx context.Context, m *managedNode, want metal.Po
 }
 
 // start boots a machine that was turned off before. One that must not be switched off is
-// restarted, once in each action: who comes after a crash believes that it was.
+// restarted, once in each action: who comes after a crash believes that it was. A restart that the BMC has surely not taken is given again.
 func (c *Conductor) start(ctx context.Context, r *job.Run, m *managedNode) error {
 	if !m.node.DisablePowerOff {
 		return m.power.SetPower(ctx, m.node, metal.PowerOn)
@@ -91,7 +91,13 @@ func restartOnce(ctx context.Context, r *job.Run, m *managedNode, find func() (r
 	if err := r.Commit(ctx, nil); err != nil {
 		return err
 	}
-	return restart(ctx, m.node)
+	if err = restart(ctx, m.node); driver.IsNotTaken(err) {
+		r.Note(mark, "") // the next try restarts the machine
+		if commitErr := r.Commit(ctx, nil); commitErr != nil {
+			return commitErr
+		}
+	}
+	return err
 }
 
 // restartMark notes that the action in hand has restarted the machine.

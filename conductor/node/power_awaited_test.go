@@ -56,6 +56,40 @@ func TestBusyBMCBootsNoOwnSystem(t *testing.T) {
 	}
 }
 
+// refusingOnce is the power interface of a machine whose BMC refuses the first restart, or leaves it without an answer.
+type refusingOnce struct {
+	*bench
+	refusal error
+	asked   *atomic.Bool
+}
+
+func (r refusingOnce) Restart(ctx context.Context, n *metal.Node) error {
+	if !r.asked.Swap(true) {
+		return r.refusal
+	}
+	return r.bench.Restart(ctx, n)
+}
+
+// TestRefusedRestartIsGivenAgain: a restart that the BMC has surely not taken is given again; one that it may have taken is not.
+func TestRefusedRestartIsGivenAgain(t *testing.T) {
+	t.Parallel()
+	busy := problem.Unavailablef("the BMC is busy")
+	for _, c := range []struct {
+		name     string
+		refusal  error
+		restarts int
+	}{{"surely not taken", driver.NotTaken(busy), 1}, {"perhaps taken", busy, 0}} {
+		b := newBench(t, metal.Active)
+		change(t, b, func(n *metal.Node) { n.DisablePowerOff = true })
+		b.con.drivers["bench"].Power["bench"] = refusingOnce{b, c.refusal, &atomic.Bool{}}
+		b.run(t)
+		must.OK(t, b.nodes.SetPower(t.Context(), b.node, metal.Reboot, 0, record.Asker{}))
+		if n := b.ends(t); n.PowerState != metal.PowerOn || n.LastError != "" || b.gear.restarts != c.restarts {
+			t.Errorf("a restart that was %s: power %q, %d further restarts, error %q; want %q, %d, none", c.name, n.PowerState, b.gear.restarts, n.LastError, metal.PowerOn, c.restarts)
+		}
+	}
+}
+
 // plainPower is a power interface that can neither restart a machine nor ask its system to.
 type plainPower struct{ driver.Power }
 

@@ -224,6 +224,23 @@ func TestOnceOnly(t *testing.T) {
 	}
 }
 
+// TestOrdersNotTaken: the error of a reset tells whether the BMC has surely not taken the reset.
+func TestOrdersNotTaken(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[byte]bool{0xc0: true, 0xd2: true, 0xc3: false, 0: false, 0xff: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &powerSender{on: true, code: code, refuses: 1000}
+			if err := driverOf(s).single(t.Context(), anyNode, "restart", orderReset); err == nil || driver.IsNotTaken(err) != want {
+				t.Errorf("completion code %#x: surely not taken %t, want %t (%v)", code, driver.IsNotTaken(err), want, err)
+			}
+		})
+	}
+	off := &powerSender{}
+	if err := driverOf(off).single(t.Context(), anyNode, "restart", orderReset); !driver.IsNotTaken(err) {
+		t.Errorf("a reset of a machine that is off: %v, want the mark of an order that was not sent", err)
+	}
+}
+
 // TestRepeatedLogin: a login that the BMC accepted minutes ago is repeated with pauses before its refusal counts; another login is not.
 func TestRepeatedLogin(t *testing.T) {
 	t.Parallel()

@@ -92,7 +92,7 @@ func (d *Driver) onceOnly(ctx context.Context, n *metal.Node, op string, order b
 		if refusal != nil && time.Now().Before(next) {
 			return false, refusal
 		}
-		var refused, done bool
+		var refused, done, sent bool
 		refusal = d.with(ctx, n, op, func(ctx context.Context, c commandSender) error {
 			power, err := readPowerState(ctx, c)
 			if err != nil {
@@ -101,10 +101,14 @@ func (d *Driver) onceOnly(ctx context.Context, n *metal.Node, op string, order b
 			if ok, err := allowed(power); !ok || err != nil {
 				return err
 			}
+			sent = true
 			_, err = sendChassisCommand(ctx, c, commandControl, order)
 			refused, done = isRefusedForNow(netFnChassis, commandControl, err)
 			return err
 		})
+		if !sent || refused && !done {
+			refusal = driver.NotTaken(refusal)
+		}
 		next = time.Now().Add(orderEvery)
 		return !refused || done, refusal
 	})

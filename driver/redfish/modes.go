@@ -54,14 +54,14 @@ func (d *Driver) ReadPowerAndHealth(ctx context.Context, n *metal.Node) (metal.P
 func (s *bmcSession) single(ctx context.Context, reset string) error {
 	sys, err := s.read()
 	if err != nil {
-		return err
+		return driver.NotTaken(err)
 	}
 	if sys.power() != metal.PowerOn {
-		return problem.Conflictf("the machine is not on")
+		return driver.NotTaken(problem.Conflictf("the machine is not on"))
 	}
 	order, err := s.reset(sys, []string{reset})
 	if err != nil {
-		return err
+		return driver.NotTaken(err)
 	}
 	return s.bmc.Follow(ctx, order)
 }

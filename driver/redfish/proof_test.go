@@ -304,3 +304,31 @@ func TestMachineThatStaysOn(t *testing.T) {
 		t.Errorf("off: %v", err)
 	}
 }
+
+// TestRestartsNotTaken: the error of a restart tells whether the BMC has surely not taken the restart.
+func TestRestartsNotTaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails func(w http.ResponseWriter)
+		want  bool
+	}{
+		"busy":              {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, true},
+		"refused":           {func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadRequest) }, true},
+		"cut off":           {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, false},
+		"lost in a gateway": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusGatewayTimeout) }, false},
+	} {
+		bmc, _, n := machine(t)
+		bmc.SetOn(true)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				c.fails(w)
+				return
+			}
+			bmc.ServeHTTP(w, r)
+		}))
+		n.DriverInfo[AddressKey] = server.URL
+		if err := (&Driver{}).Restart(t.Context(), n); err == nil || driver.IsNotTaken(err) != c.want {
+			t.Errorf("%s: surely not taken %t, want %t (%v)", name, driver.IsNotTaken(err), c.want, err)
+		}
+		server.Close()
+	}
+}
