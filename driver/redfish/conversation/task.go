@@ -109,6 +109,15 @@ func (c *Conversation) Failure(t Task) error {
 	return problem.Conflictf("the BMC took the order, and its task is %s: %s", driver.Sanitize(t.State), text)
 }
 
+// pollTask tells whether the task of an order has ended, and with which failure.
+func (c *Conversation) pollTask(path string) (ended bool, failure, err error) {
+	task, err := c.Task(path)
+	if err != nil || !task.HasEnded() {
+		return false, nil, err
+	}
+	return true, c.Failure(task), nil
+}
+
 // Prove calls look until it sees what was ordered, as driver.PollUntil does, and follows the BMC's task meanwhile: a task that fails ends the
 // wait with its words.
 func (c *Conversation) Prove(ctx context.Context, o Order, look func(context.Context) (bool, error)) (bool, error) {
@@ -121,9 +130,8 @@ func (c *Conversation) Prove(ctx context.Context, o Order, look func(context.Con
 		if done || o.Task == "" {
 			return done, err
 		}
-		task, taskErr := c.Task(o.Task)
-		if taskErr == nil && task.HasEnded() {
-			o.Task, failure = "", c.Failure(task)
+		if ended, of, _ := c.pollTask(o.Task); ended {
+			o.Task, failure = "", of
 		}
 		return failure != nil, err
 	})
@@ -148,12 +156,9 @@ func (c *Conversation) Follow(ctx context.Context, o Order) error {
 		return o.Unsure
 	}
 	var failure error
-	_, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
-		task, err := c.Task(o.Task)
-		if err == nil && task.HasEnded() {
-			failure = c.Failure(task)
-		}
-		return err == nil && task.HasEnded(), err
+	_, err := driver.PollUntil(ctx, func(context.Context) (ended bool, err error) {
+		ended, failure, err = c.pollTask(o.Task)
+		return ended, err
 	})
 	if err != nil {
 		driver.Note(c.ctx, "the BMC took the order, and its task cannot be read: %v", err)
