@@ -46,6 +46,8 @@ type Preflight struct {
 	// NeedsRamdisk tells whether the operation would boot a ramdisk.
 	NeedsRamdisk bool
 	Reasons      []Reason
+	// Warnings are what the operation will go on without.
+	Warnings []Reason
 }
 
 // Checker runs the drivers' part of an operation's check. It asks no machine; it asks web servers for the images that they are to
@@ -151,7 +153,7 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 	for _, r := range preflight.Reasons {
 		out.add(r.Interface, r.Text)
 	}
-	return OperationCheck{Kind: op.Kind, Reasons: out, Now: n.takes(op.Kind), preflight: preflight.Reasons}, nil
+	return OperationCheck{Kind: op.Kind, Reasons: out, Now: n.takes(op.Kind), Warnings: preflight.Warnings, preflight: preflight.Reasons}, nil
 }
 
 // complete fills in what the store knows of the operation.
@@ -221,7 +223,9 @@ type OperationCheck struct {
 	Reasons []Reason
 	// Now tells whether the node's state takes the operation.
 	Now bool
-	// preflight are those among them that the drivers gave.
+	// Warnings are what the operation will go on without.
+	Warnings []Reason
+	// preflight are those among the reasons that the drivers gave.
 	preflight []Reason
 }
 

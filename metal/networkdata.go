@@ -11,10 +11,10 @@ import (
 	"salvor/problem"
 )
 
-// network_data is what OpenStack calls network_data.json: links, networks on them and services such as DNS. A client's is held
-// to the schema that Ironic holds it to. A stored one is held to what our agent can follow, which takes less.
+// network_data is what OpenStack calls network_data.json: links, networks on them and services such as DNS. A client's is held to the schema that
+// Ironic holds it to. The agent follows more, see package networkdata.
 
-// Bounds of network_data; the agent's are the same.
+// Bounds of network_data.
 const (
 	maxDataLinks    = 256
 	maxDataNetworks = 256
@@ -31,16 +31,11 @@ var (
 )
 
 // ParseNetworkData holds the network_data that a client gives to its schema; an empty object removes it.
-func ParseNetworkData(o Object) error { return checkNetworkData(o, true) }
-
-// CheckNetworkData tells why our agent cannot set up the network by a node's network_data.
-func CheckNetworkData(o Object) error { return checkNetworkData(o, false) }
-
-func checkNetworkData(o Object, strict bool) error {
+func ParseNetworkData(o Object) error {
 	if len(o) == 0 {
 		return nil
 	}
-	d := &networkData{strict: strict, links: map[string]string{}}
+	d := &networkData{links: map[string]string{}}
 	if err := d.read(o); err != nil {
 		return problem.Invalidf("network_data: %w", err)
 	}
@@ -49,7 +44,6 @@ func checkNetworkData(o Object, strict bool) error {
 
 // networkData reads one object.
 type networkData struct {
-	strict bool
 	links  map[string]string // type by id
 	routes int
 }
@@ -84,9 +78,6 @@ func (d *networkData) read(o Object) error {
 // list reads a list of objects.
 func (d *networkData) list(o Object, key string, most int) ([]map[string]any, error) {
 	v, ok := o[key]
-	if !ok && !d.strict || v == nil && ok && !d.strict {
-		return nil, nil
-	}
 	if !ok {
 		return nil, problem.Invalidf("%s is missing: want links, networks and services", key)
 	}
@@ -131,7 +122,7 @@ func (d *networkData) link(o map[string]any) error {
 	if err != nil {
 		return err
 	}
-	kind, err := d.stringValue(o, "type", d.strict)
+	kind, err := d.stringValue(o, "type", true)
 	if err != nil {
 		return err
 	}
@@ -139,20 +130,18 @@ func (d *networkData) link(o map[string]any) error {
 		return problem.Invalidf("id %.60q is given twice", id)
 	}
 	kind = strings.ToLower(kind)
-	if d.strict && kind != "bond" && kind != "vlan" && !slices.Contains(dataLinkTypes, kind) {
+	if kind != "bond" && kind != "vlan" && !slices.Contains(dataLinkTypes, kind) {
 		return problem.Invalidf("type %.40q is not known: use bond, vlan, %s", kind, strings.Join(dataLinkTypes, ", "))
 	}
 	d.links[id] = kind
 	if mtu := o["mtu"]; mtu != nil {
-		if n, ok := wholeNumber(mtu); !ok || n > 65535 || n < 0 || d.strict && n == 0 {
+		if n, ok := wholeNumber(mtu); !ok || n > 65535 || n < 1 {
 			return problem.Invalidf("mtu must be a number from 1 to 65535")
 		}
 	}
 	switch kind {
 	case "vlan":
-		return d.mac(o, "vlan_mac_address", d.strict)
-	case "bond":
-		return d.mac(o, "ethernet_mac_address", d.strict)
+		return d.mac(o, "vlan_mac_address", true)
 	}
 	return d.mac(o, "ethernet_mac_address", true)
 }
@@ -173,9 +162,7 @@ func (d *networkData) stands(o map[string]any) error {
 			}
 		}
 		mode, text := o["bond_mode"].(string)
-		number, isNumber := wholeNumber(o["bond_mode"])
-		known := text && slices.Contains(dataBondModes, mode) || !d.strict && (o["bond_mode"] == nil || isNumber && number >= 0 && number <= 6)
-		if !known {
+		if !text || !slices.Contains(dataBondModes, mode) {
 			return problem.Invalidf("bond_mode must be one of %s", strings.Join(dataBondModes, ", "))
 		}
 	case "vlan":
@@ -204,7 +191,7 @@ func wholeNumber(v any) (int, bool) {
 
 func (d *networkData) network(o map[string]any) error {
 	for _, key := range []string{"id", "network_id"} {
-		if _, err := d.stringValue(o, key, d.strict); err != nil {
+		if _, err := d.stringValue(o, key, true); err != nil {
 			return err
 		}
 	}
@@ -220,7 +207,7 @@ func (d *networkData) network(o map[string]any) error {
 		return err
 	}
 	kind = strings.ToLower(kind)
-	if !slices.Contains(dataNetTypes, kind) && (d.strict || !strings.HasPrefix(kind, "ipv6")) {
+	if !slices.Contains(dataNetTypes, kind) {
 		return problem.Invalidf("type %.40q is not known: use %s", kind, strings.Join(dataNetTypes, ", "))
 	}
 	if kind == "ipv4" || kind == "ipv6" {
@@ -250,7 +237,7 @@ func (d *networkData) static(o map[string]any, kind string) error {
 	if gateway, err := d.stringValue(o, "gateway", false); err != nil || gateway != "" && !ofFamily(gateway, kind) {
 		return problem.Invalidf("gateway is no %s address", kind)
 	}
-	routes, err := (&networkData{}).list(o, "routes", maxDataRoutes)
+	routes, err := d.list(Object{"routes": firstOf(o["routes"], []any{})}, "routes", maxDataRoutes)
 	if err != nil {
 		return err
 	}
@@ -331,7 +318,7 @@ func (d *networkData) services(o Object) error {
 			return problem.Invalidf("services[%d]: %w", i, err)
 		}
 		address, _ := s["address"].(string)
-		if _, err := netip.ParseAddr(address); d.strict && (kind != "dns" || err != nil) {
+		if _, err := netip.ParseAddr(address); kind != "dns" || err != nil {
 			return problem.Invalidf("services[%d]: want type dns and an address", i)
 		}
 	}

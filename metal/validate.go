@@ -62,6 +62,11 @@ func (s *Nodes) Validate(ctx context.Context, ident string) (map[string]Validity
 				out[kind] = out[kind].with(r.Text)
 			}
 		}
+		for _, r := range one.Warnings {
+			if v := out[r.Interface]; v.Known {
+				out[r.Interface] = v.warn(r.Text)
+			}
+		}
 	}
 	return out, nil
 }

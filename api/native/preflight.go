@@ -33,6 +33,9 @@ func (s *server) preflightNode(c *api.Call) error {
 		for _, reason := range one.Reasons {
 			r.Reasons = append(r.Reasons, wire.PreflightReason{Interface: reason.Interface, Text: c.Principal.Redact(reason.Text)})
 		}
+		for _, warning := range one.Warnings {
+			r.Warnings = append(r.Warnings, wire.PreflightReason{Interface: warning.Interface, Text: c.Principal.Redact(warning.Text)})
+		}
 		out.Operations = append(out.Operations, r)
 	}
 	return c.JSON(http.StatusOK, out)

@@ -70,7 +70,10 @@ func examineNode(c *clientCall, ident string, format textFormat) error {
 		for _, r := range one.Reasons {
 			findings = append(findings, serve.Finding{Level: level, Check: one.Operation, Text: r.Text, Do: "mend it, then salvor doctor --node " + ident})
 		}
-		if len(one.Reasons) == 0 {
+		for _, r := range one.Warnings {
+			findings = append(findings, serve.Finding{Level: serve.LevelWarn, Check: one.Operation, Text: r.Text})
+		}
+		if len(one.Reasons)+len(one.Warnings) == 0 {
 			findings = append(findings, serve.Finding{Level: serve.LevelOK, Check: one.Operation, Text: noReason})
 		}
 	}

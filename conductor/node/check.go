@@ -6,6 +6,7 @@ import (
 
 	"salvor/driver"
 	"salvor/metal"
+	"salvor/networkdata"
 	"salvor/problem"
 )
 
@@ -140,7 +141,26 @@ func (p *nodePreflight) rescue() {
 	p.networks(driver.Rescuing, driver.Tenant)
 	_, err := p.m.sshInterfaces()
 	p.add("rescue", err)
-	p.add("rescue", metal.CheckNetworkData(p.m.node.NetworkData))
+	p.networkData()
+}
+
+// networkData warns of what the agent will leave out of the network data, by the code that the agent reads them with.
+func (p *nodePreflight) networkData() {
+	text, err := networkData(p.m.node)
+	if err != nil || text == nil {
+		return
+	}
+	data, err := networkdata.Parse(text)
+	if err != nil {
+		data = &networkdata.Data{LeftOut: []string{err.Error()}}
+	}
+	left := data.LeftOut
+	if len(data.Networks) == 0 {
+		left = append(left, networkdata.AllLeftOut)
+	}
+	for _, one := range left {
+		p.Warnings = append(p.Warnings, metal.Reason{Interface: "rescue", Text: "the rescue system will leave out of the network: " + one})
+	}
 }
 
 func (p *nodePreflight) deploy() {

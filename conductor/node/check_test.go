@@ -135,6 +135,29 @@ func TestMachineFoundOffStaysOff(t *testing.T) {
 }
 
 // TestFirstActionChecks: what the door did not see fails before anything is touched.
+// TestStrangeNetworkDataIsAWarning: what the agent will leave out of the network is told beforehand in the agent's words, and refuses no rescue.
+func TestStrangeNetworkDataIsAWarning(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	change(t, b, func(n *metal.Node) {
+		n.NetworkData = metal.Object{"links": []any{map[string]any{"id": "l0", "type": "phy"}},
+			"networks": []any{map[string]any{"id": "n0", "type": "ipv4_dhcp", "link": "l0"}}}
+	})
+	n := b.stored(t)
+	found := b.con.Preflight(t.Context(), n, nil, metal.Operation{Kind: "rescue"})
+	told := fmt.Sprint(found.Warnings)
+	for _, want := range []string{`link "l0": it has no ethernet_mac_address`, `network "n0": its link "l0" is left out`, "DHCP is asked on every NIC"} {
+		if !strings.Contains(told, want) {
+			t.Errorf("warnings %s, want %q", told, want)
+		}
+	}
+	for _, r := range found.Reasons {
+		if strings.Contains(r.Text, "l0") {
+			t.Errorf("the rescue is refused: %s", r.Text)
+		}
+	}
+}
+
 func TestFirstActionChecks(t *testing.T) {
 	t.Parallel()
 	for _, w := range ramdiskOperations {

@@ -13,6 +13,8 @@ type PreflightResult struct {
 	// Now tells whether the node's state takes the operation at the moment.
 	Now     bool              `json:"now"`
 	Reasons []PreflightReason `json:"reasons"`
+	// Warnings are what the operation will go on without.
+	Warnings []PreflightReason `json:"warnings,omitempty"`
 }
 
 // PreflightReason is one cause.
