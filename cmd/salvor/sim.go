@@ -37,7 +37,7 @@ The program ends on an interrupt or after --for. The nodes stay until --clean re
 
 Without --rescue and --hold, salvor serve with an empty state directory will do. For a rescue the control plane needs an
 address that ramdisks call ([ramdisk]listen), the Debian package systemd-boot-efi, and a kernel and a ramdisk, which may be
-any files. Where it lacks something, salvor sim says so in one line and enrolls nothing. [agent]callback_networks and
+any files. salvor sim tells in one line what is lacking, and enrolls nothing then. [agent]callback_networks and
 [conductor]bmc_networks must include the BMCs' addresses. Never point salvor sim at a control plane that has work to do.`,
 		Example: `  # a thousand machines, a tenth of them in rescue and half with agents that heartbeat, some with bad BMCs, for an hour
   salvor sim --nodes 1000 --seed 7 --rescue 0.1 --hold 0.5 --silent 0.01 --slow 0.02 --faulty-acks 0.005 --busy 0.01 --for 1h
