@@ -7,6 +7,8 @@ import "context"
 type Feed interface {
 	// Feed lists events with Num > f.After, at most limit, by Num: the first ones, or with f.Newest the last ones.
 	Feed(ctx context.Context, f FeedFilter, limit int) ([]Event, error)
+	// SubjectNames are the names of nodes, servers and hosts, by one query; those without a name, and those that are gone, have no entry.
+	SubjectNames(ctx context.Context, subjects []Subject) (map[Subject]string, error)
 	// Settle tells up to which number all events are visible that ever will be. was is what the last call gave, or zero.
 	Settle(ctx context.Context, was Settled) (Settled, error)
 	// EventsChanged gives a channel that is closed at the next commit that wrote an event here: a hint over polling.

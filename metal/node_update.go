@@ -86,7 +86,7 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, asker record.Asker,
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
 		}
-		if err := s.note(tx, n.ID, asker, "request", "record updated"); err != nil {
+		if err := s.note(tx, n.ID, asker, "request", updatedText(old, n)); err != nil {
 			return err
 		}
 		return s.warnOfKeys(ctx, tx, n, old, asker)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"salvor/job"
@@ -43,6 +44,37 @@ func (s *jobTables) numbering() eventNumbering {
 
 // EventsChanged is job.Feed's.
 func (s *jobTables) EventsChanged() <-chan struct{} { return s.eventsChanged.wait() }
+
+// SubjectNames is job.Feed's.
+func (s *jobTables) SubjectNames(ctx context.Context, subjects []job.Subject) (map[job.Subject]string, error) {
+	c, parts := &whereClause{}, []string{}
+	for _, kind := range []string{"node", "server", "host"} {
+		var ids []string
+		for _, subject := range subjects {
+			if subject.Kind == kind && !slices.Contains(ids, subject.ID) {
+				ids = append(ids, subject.ID)
+			}
+		}
+		if len(ids) > 0 {
+			parts = append(parts, `SELECT '`+kind+`', id, name FROM `+kind+` WHERE `+c.in("id", ids)+` AND name <> ''`)
+		}
+	}
+	out := map[job.Subject]string{}
+	if len(parts) == 0 {
+		return out, nil
+	}
+	err := s.read(ctx, nil, func(r *sql.Rows) error {
+		var subject job.Subject
+		var name string
+		err := r.Scan(&subject.Kind, &subject.ID, &name)
+		out[subject] = name
+		return err
+	}, strings.Join(parts, " UNION ALL "), c.args...)
+	if err != nil {
+		return nil, fmt.Errorf("read the names of subjects: %w", err)
+	}
+	return out, nil
+}
 
 // Feed is job.Feed's.
 func (s *jobTables) Feed(ctx context.Context, f job.FeedFilter, limit int) ([]job.Event, error) {

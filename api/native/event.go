@@ -184,10 +184,27 @@ func (s *server) eventPage(c *api.Call, w eventWatch) error {
 		rows, out.More = rows[:limit], true
 		out.Next = strconv.FormatInt(rows[limit-1].Num, 10)
 	}
+	if err := w.learnNames(ctx, s.Feed.store, rows); err != nil {
+		return err
+	}
 	for _, e := range rows {
 		out.Events = append(out.Events, w.view(e))
 	}
 	return c.JSON(http.StatusOK, out)
+}
+
+// learnNames reads the names of the subjects of events that the watch has not named, by one query.
+func (w *eventWatch) learnNames(ctx context.Context, store job.Feed, events []job.Event) error {
+	if len(w.filter.Subjects) > 0 {
+		return nil // each was found by its name or id already
+	}
+	var unnamed []job.Subject
+	for _, e := range events {
+		unnamed = append(unnamed, e.Subject)
+	}
+	names, err := store.SubjectNames(ctx, unnamed)
+	w.names = names // no more than those of a page are kept, and none that is old
+	return err
 }
 
 func (w *eventWatch) view(e job.Event) wire.Event {
@@ -215,7 +232,7 @@ func (s *server) stream(c *api.Call, w eventWatch) error {
 	if err := s.begin(ctx, &w); err != nil {
 		return err
 	}
-	out := &eventWriter{w: c.W, control: http.NewResponseController(c.W), watch: w}
+	out := &eventWriter{store: s.Feed.store, w: c.W, control: http.NewResponseController(c.W), watch: w}
 	head := c.W.Header()
 	head.Set("Content-Type", "text/event-stream")
 	head.Set("Cache-Control", "no-cache")
@@ -275,7 +292,7 @@ func (s *server) streamEvents(ctx context.Context, out *eventWriter, may func() 
 			err, asked = may(), time.Now()
 		}
 		if err == nil {
-			err = out.send(p.events, p.cursor)
+			err = out.send(ctx, p.events, p.cursor)
 		}
 		if err != nil || p.over {
 			return
@@ -300,6 +317,7 @@ type eventWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	watch   eventWatch
+	store   job.Feed
 	sent    int64 // the cursor that the client has
 }
 
@@ -321,10 +339,13 @@ func (t *eventWriter) open(ctx context.Context, store job.Feed) error {
 }
 
 // send tells events; cursor is where the client is then, whether or not it was told any.
-func (t *eventWriter) send(events []job.Event, cursor int64) error {
+func (t *eventWriter) send(ctx context.Context, events []job.Event, cursor int64) error {
 	t.watch.filter.After = cursor
 	if len(events) == 0 {
 		return nil
+	}
+	if err := t.watch.learnNames(ctx, t.store, events); err != nil {
+		return err
 	}
 	var b strings.Builder
 	for i := range events {
