@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/record"
 )
 
 const (
@@ -142,7 +143,7 @@ func (c *Certificates) refresh() {
 // strangers, without names of files.
 func (c *Certificates) State() (ends time.Time, outside, warning string) {
 	used := c.current()
-	left, at := used.ends.Sub(c.now()), used.ends.UTC().Format(time.RFC3339)
+	left, at := used.ends.Sub(c.now()), record.Moment(used.ends)
 	var told, said []string
 	tell := func(file, text, rest string) {
 		told, said = append(told, "the certificate"+text), append(said, "the certificate "+file+text+rest)

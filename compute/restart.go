@@ -34,10 +34,10 @@ func (s *Server) CountRestart(now time.Time) string {
 func (s *Server) EndRestarts(now time.Time, last string) {
 	at := make([]string, len(s.Restarts))
 	for i, t := range s.Restarts {
-		at[i] = t.Format(time.TimeOnly)
+		at[i] = record.Moment(t)
 	}
 	s.State, s.Power, s.Wanted = Errored, PowerCrashed, PowerOff
-	s.Fault = &Fault{Code: 500, CreatedAt: now.UTC(), Message: fmt.Sprintf("Instance %s crashed; it was started again %d times in %s (at %s UTC) and does not keep running%s. "+
+	s.Fault = &Fault{Code: 500, CreatedAt: now.UTC(), Message: fmt.Sprintf("Instance %s crashed; it was started again %d times in %s (at %s) and does not keep running%s. "+
 		"Read its console log (salvor console log %s), then start it: salvor server reboot --hard %s", s.ID, len(s.Restarts), RestartWindow,
 		strings.Join(at, ", "), record.Because(last), s.label(), s.label())}
 	s.Restarts = nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -74,9 +75,8 @@ func (l *Logins) Pass(ctx context.Context, login Login) error {
 	if !ok || age >= loginPause || work != "" && work != r.by {
 		return nil
 	}
-	when := func(t time.Time) string { return t.UTC().Format(time.TimeOnly) }
-	return problem.Invalidf("%w %s or %s: it did so at %s UTC, and BMCs lock accounts, so salvor does not log in by itself before %s UTC; set other values of these keys, or ask for an operation, which logs in once",
-		ErrLogin, login.UsernameKey, login.PasswordKey, when(r.at), when(r.at.Add(loginPause)))
+	return problem.Invalidf("%w %s or %s: it did so at %s, and BMCs lock accounts, so salvor does not log in by itself before %s; set other values of these keys, or ask for an operation, which logs in once",
+		ErrLogin, login.UsernameKey, login.PasswordKey, record.Moment(r.at), record.Moment(r.at.Add(loginPause)))
 }
 
 // Refused notes that the BMC refused a login, and forgets that it accepted the login lately.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/record"
 )
 
 // BMC describes what a BMC offers, as far as the check of an operation needs it. It is read when a node becomes manageable or is
@@ -124,7 +125,7 @@ func (b BMC) NeedsDrive(n *Node) error {
 	switch {
 	case !b.MediaUnlicensedAt.IsZero():
 		return problem.Invalidf("the BMC of node %s said at %s that it lacks the licence for virtual media: buy or renew it, or set boot_interface to ipxe or http. To have it tried again: salvor node boot device show --supported %s",
-			n.ID, b.MediaUnlicensedAt.UTC().Format(time.RFC3339), n.ID)
+			n.ID, record.Moment(b.MediaUnlicensedAt), n.ID)
 	case b.DrivesRefused:
 		return problem.Invalidf("the BMC of node %s does not let salvor use its virtual drives (403): give its user the right, or the BMC the licence for virtual media%s", n.ID, b.again(n))
 	case b.DrivesKnown && !slices.Contains(b.Drives, "CD") && !slices.Contains(b.Drives, "DVD"):
@@ -153,5 +154,5 @@ func (b BMC) NeedsTarget(n *Node, device string) error {
 }
 
 func (b BMC) again(n *Node) string {
-	return ". This was read at " + b.ReadAt.UTC().Format(time.RFC3339) + "; salvor node boot device show --supported " + n.ID + " reads it again"
+	return ". This was read at " + record.Moment(b.ReadAt) + "; salvor node boot device show --supported " + n.ID + " reads it again"
 }

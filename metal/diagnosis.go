@@ -3,7 +3,6 @@ package metal
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"salvor/diagnose"
 	"salvor/job"
@@ -66,7 +65,7 @@ func (s *Nodes) Diagnose(ctx context.Context, ident string, args DiagnoseArgs, a
 			case err != nil:
 				return err
 			case open:
-				return problem.Conflictf("node %s is being diagnosed since %s; to see how far that is: salvor diagnosis show %[1]s", n.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
+				return problem.Conflictf("node %s is being diagnosed since %s; to see how far that is: salvor diagnosis show %[1]s", n.ID, record.Moment(all[0].RequestedAt))
 			}
 			all[0].Fail(s.now(), job.GoneProblem)
 		}

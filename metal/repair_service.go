@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"time"
 
 	"salvor/diagnose"
 	"salvor/job"
@@ -71,7 +70,7 @@ func (s NodeRepairs) begin(ctx context.Context, ident string, args RepairArgs, a
 			case err != nil:
 				return err
 			case open:
-				return problem.Conflictf("node %s is being repaired since %s; to see how far that is: salvor repair show %[1]s", n.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
+				return problem.Conflictf("node %s is being repaired since %s; to see how far that is: salvor repair show %[1]s", n.ID, record.Moment(all[0].RequestedAt))
 			}
 			all[0].end(s.nodes.now(), job.GoneProblem)
 		}

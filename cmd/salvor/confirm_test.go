@@ -193,7 +193,7 @@ func TestSelectionRefused(t *testing.T) {
 		"node reboot":                                 "name a node, or choose some by --where KEY=VALUE",
 		"node reboot a --where state=active":          "name nodes or give --where, not both",
 		"node reboot --where state":                   "want KEY=VALUE",
-		"node reboot --where colour=red":              `unknown key "colour"; want one of associated, chassis, conductor, conductor-group,`,
+		"node reboot --where colour=red":              `unknown key "colour"; want one of associated, bmc, chassis, conductor, conductor-group,`,
 		"node reboot --where state=activ":             `--where state "activ": want one of active, adopt failed,`,
 		"node reboot --where retired=si":              "want true or false",
 		"node reboot --where owner=x --where owner=y": "owner is given twice",

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -176,7 +175,7 @@ func databaseStatus(ctx context.Context, which *serveFlags) (client.Record, erro
 		"pending": pending, "size_bytes": size, "next": next[s.State()], "incarnation": i.ID, "counter": i.Counter, "held": nil,
 	}
 	if h := i.Held; h != nil {
-		out["held"] = h.Code + " since " + h.Since.Format(time.RFC3339) + ": " + h.Summary() + " (" + h.Detail + "); nothing acts on it; stop every process of the former release, which does not know of the hold"
+		out["held"] = h.Code + " since " + record.Moment(h.Since) + ": " + h.Summary() + " (" + h.Detail + "); nothing acts on it; stop every process of the former release, which does not know of the hold"
 		if s.State() == store.SchemaCurrent {
 			out["next"] = "salvor serve, then " + record.HeldNext
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,7 +39,7 @@ PostgreSQL database while it is served; its processes notice within about a seco
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is held since %s: %s. Start salvor serve, then run: %s\n", d.URL(), h.Since.UTC().Format(time.RFC3339), h.Summary(), record.HeldNext)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is held since %s: %s. Start salvor serve, then run: %s\n", d.URL(), record.Moment(h.Since), h.Summary(), record.HeldNext)
 			return err
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -129,11 +130,11 @@ func (o *outputOptions) restored(w io.Writer, r native.Restored) error {
 		_, err := fmt.Fprintln(w, "the database is not held: there is nothing to decide")
 		return err
 	}
-	fmt.Fprintf(w, "held since %s: %s\n  %s\n", formatCell(r.Held.Since), stripControlChars(r.Held.Words), stripControlChars(r.Held.Detail))
+	fmt.Fprintf(w, "held since %s: %s\n  %s\n", shownTime(formatCell(r.Held.Since)), stripControlChars(r.Held.Words), stripControlChars(r.Held.Detail))
 	fmt.Fprintf(w, "\nopen jobs: %d\n", len(r.Jobs))
 	for _, j := range r.Jobs {
 		fmt.Fprintf(w, "\n%s  %s of %s %s\n", j.ID, stripControlChars(j.Kind), stripControlChars(j.SubjectKind), stripControlChars(j.Subject))
-		fmt.Fprintf(w, "  asked at %s%s; stood at %s, %s\n", formatCell(j.AskedAt), formatAskedBy(j.AskedBy), atAction(j), triesOf(j.Tries))
+		fmt.Fprintf(w, "  asked at %s%s; stood at %s, %s\n", shownTime(formatCell(j.AskedAt)), formatAskedBy(j.AskedBy), atAction(j), triesOf(j.Tries))
 		for _, d := range decisions {
 			fmt.Fprintf(w, "  %-15s it %s\n", d+":", stripControlChars(j.Effects[d]))
 		}
@@ -223,7 +224,7 @@ func openJobs(ctx context.Context, d *store.Database) ([]client.Record, error) {
 	out := make([]client.Record, len(jobs))
 	for i, j := range jobs {
 		out[i] = client.Record{"id": j.ID, "kind": string(j.Kind), "subject": j.Subject.Kind + " " + j.Subject.ID, "state": string(j.State), "action": j.Action,
-			"tries": j.Attempt, "asked_at": j.CreatedAt.UTC().Format("2006-01-02T15:04:05Z"), "asked_by": j.User}
+			"tries": j.Attempt, "asked_at": j.CreatedAt.UTC().Format(time.RFC3339), "asked_by": j.User}
 	}
 	return out, err
 }

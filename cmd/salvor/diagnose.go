@@ -16,6 +16,7 @@ import (
 	"salvor/client"
 	"salvor/diagnose"
 	"salvor/metal"
+	"salvor/record"
 )
 
 // newDiagnoseCommand is `salvor diagnose`.
@@ -256,7 +257,7 @@ func newDiagnosisListCommand() *cobra.Command {
 				return writeJSON(c.OutOrStdout(), found.Diagnoses)
 			}
 			for _, d := range found.Diagnoses {
-				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %-9s %-12s %s\n", stripControlChars(d.ID), d.RequestedAt.Local().Format(time.DateTime), stripControlChars(d.State),
+				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %-9s %-12s %s\n", stripControlChars(d.ID), record.Moment(d.RequestedAt), stripControlChars(d.State),
 					stripControlChars(d.Outcome), stripControlChars(firstOf(d.Finding, d.Problem)))
 			}
 			return nil

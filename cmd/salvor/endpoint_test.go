@@ -85,7 +85,7 @@ func TestAdopt(t *testing.T) {
 func TestRescueTellsHostKey(t *testing.T) {
 	server := strings.Replace(sampleServer, "ACTIVE", "RESCUE", 1)
 	for session, want := range map[string]string{
-		`{"id": "` + sampleUUID + `", "fingerprint": "SHA256:yes", "addresses": ["192.0.2.7", "fd00::7"], "expires_at": "2026-11-23T00:00:00Z"}`: "ssh host key: SHA256:yes\naddresses: 192.0.2.7 fd00::7\nends by itself at: 2026-11-23T00:00:00Z\n",
+		`{"id": "` + sampleUUID + `", "fingerprint": "SHA256:yes", "addresses": ["192.0.2.7", "fd00::7"], "expires_at": "2026-11-23T00:00:00Z"}`: "ssh host key: SHA256:yes\naddresses: 192.0.2.7 fd00::7\nends by itself at: 2026-11-23 00:00:00 UTC\n",
 		`{"id": "` + sampleUUID + `", "fingerprint": "SHA256:yes", "host_key": "ssh-ed25519 AAAA", "notice": "no keys"}`:                         "ssh host key: SHA256:yes\nnotice: no keys\nlog in: salvor server ssh " + sampleUUID + "\n",
 		`404 {}`: "",
 		`{"id": "` + sampleUUID + `", "fingerprint": "", "addresses": [], "expires_at": null}`: "",

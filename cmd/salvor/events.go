@@ -13,6 +13,7 @@ import (
 
 	"salvor/client"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/wire/native"
 )
 
@@ -32,7 +33,8 @@ func newEventsCommand() *cobra.Command {
 agents and hosts. With --follow it goes on as things happen. After a break of the connection it continues where it stood, so it misses no
 event and prints none twice. IDENT is a UUID or a name, or node:IDENT, server:IDENT, host:IDENT; a cluster is named as cluster:IDENT.
 
-Without IDENT it prints the events of all, by UUID, to users who may see them. -f json gives the kind and the UUID as separate fields.`,
+Without IDENT it prints the events of all to users who may see them, by name, or by UUID where the subject has no name or is gone.
+-f json gives the kind, the UUID and the name as separate fields.`,
 		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
 		RunE: e.run(func(c *clientCall) error {
 			if err := f.format.check(c.Command); err != nil {
@@ -156,7 +158,7 @@ func (f *eventFlags) printEvent(c *clientCall, e *native.Event) error {
 		_, err = fmt.Fprintf(c.OutOrStdout(), "%s\n", b)
 		return err
 	}
-	text := e.At.Local().Format("2006-01-02 15:04:05.000") + "  "
+	text := record.Moment(e.At) + "  "
 	if len(c.args) != 1 {
 		text += e.Subject.Kind + " " + firstOf(e.Subject.Name, e.Subject.ID) + "  "
 	}

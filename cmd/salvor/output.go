@@ -136,7 +136,7 @@ func (o *outputOptions) list(w io.Writer, all []outputColumn, records []client.R
 	for _, r := range records {
 		row := make([]string, len(columns))
 		for i, c := range columns {
-			row[i] = shortOf(c.field, r[c.field])
+			row[i] = shortOf(c.field, shownTimes(r[c.field]))
 		}
 		rows = append(rows, row)
 	}
@@ -183,7 +183,7 @@ func (o *outputOptions) show(w io.Writer, r client.Record) error {
 	}
 	rows := [][]string{{"Field", "Value"}}
 	for _, c := range columns {
-		rows = append(rows, []string{c.field, cellOf(c.field, r[c.field])})
+		rows = append(rows, []string{c.field, cellOf(c.field, shownTimes(r[c.field]))})
 	}
 	return writeAlignedRows(w, foldTable(rows, o.maxWidth))
 }

@@ -8,13 +8,13 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"salvor/client"
 	"salvor/diagnose"
 	"salvor/metal"
+	"salvor/record"
 	"salvor/repair"
 )
 
@@ -206,7 +206,7 @@ func newRepairListCommand() *cobra.Command {
 				return writeJSON(c.OutOrStdout(), found.Repairs)
 			}
 			for _, r := range found.Repairs {
-				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %-16s %s\n", stripControlChars(r.ID), r.RequestedAt.Local().Format(time.DateTime), stripControlChars(string(r.State)), stripControlChars(r.Problem))
+				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %-16s %s\n", stripControlChars(r.ID), record.Moment(r.RequestedAt), stripControlChars(string(r.State)), stripControlChars(r.Problem))
 			}
 			return nil
 		}),

@@ -102,7 +102,7 @@ func TestNodeRescueShowsTheEntry(t *testing.T) {
 	api.answers["POST /salvor/v1/nodes/m1/rescue"] = []string{`{"id": "x", "password": "made-for-you"}`}
 	api.answers["GET /v1/nodes/m1"] = []string{`{"uuid": "x", "name": "m1", "provision_state": "rescue", "power_state": "power on"}`}
 	out := faceAsked(t, api, "node rescue m1 --wait")
-	want := "m1: password, shown this once: made-for-you\nm1: rescue (power on, 0 s)\nssh host key: SHA256:yes\naddresses: 192.0.2.7 fd00::7\nends by itself at: 2026-11-23T00:00:00Z\nlog in: salvor node ssh m1\n"
+	want := "m1: password, shown this once: made-for-you\nm1: rescue (power on, 0 s)\nssh host key: SHA256:yes\naddresses: 192.0.2.7 fd00::7\nends by itself at: 2026-11-23 00:00:00 UTC\nlog in: salvor node ssh m1\n"
 	if out != want {
 		t.Errorf("printed\n%swant\n%s", out, want)
 	}

@@ -178,7 +178,7 @@ func saySession(c *clientCall, found client.Record, login string) {
 		fmt.Fprintln(c.OutOrStdout(), "addresses:", stripControlChars(strings.Trim(fmt.Sprint(addresses), "[]")))
 	}
 	if end := found.Text("expires_at"); end != "" {
-		fmt.Fprintln(c.OutOrStdout(), "ends by itself at:", stripControlChars(end))
+		fmt.Fprintln(c.OutOrStdout(), "ends by itself at:", stripControlChars(shownTime(end)))
 	}
 	if notice := found.Text("notice"); notice != "" {
 		fmt.Fprintln(c.OutOrStdout(), "notice:", stripControlChars(notice))

@@ -2,12 +2,12 @@ package service
 
 import (
 	"context"
-	"time"
 
 	"salvor/compute"
 	"salvor/diagnose"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -37,7 +37,7 @@ func (s *Diagnoses) Begin(ctx context.Context, id string, keys []diagnose.LUKSKe
 			case err != nil:
 				return err
 			case open:
-				return problem.Conflictf("server %s is being diagnosed since %s; to see how far that is: salvor diagnosis show %[1]s", srv.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
+				return problem.Conflictf("server %s is being diagnosed since %s; to see how far that is: salvor diagnosis show %[1]s", srv.ID, record.Moment(all[0].RequestedAt))
 			}
 			all[0].Fail(s.now().UTC(), job.GoneProblem)
 		}

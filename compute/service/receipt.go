@@ -131,7 +131,7 @@ func (s *Fences) proveAgain(ctx context.Context, tx job.Tx, r *compute.Receipt, 
 	})
 	if len(fresh) == 0 {
 		return problem.Conflictf("host %s is not proven off again: its boot %s was heard at %s, and no cut of its power and no attestation is newer than that",
-			r.HostID, r.OtherBootID, r.OtherHeardAt.UTC().Format(time.RFC3339))
+			r.HostID, r.OtherBootID, record.Moment(r.OtherHeardAt))
 	}
 	r.Proofs = append(r.Proofs, fresh...)
 	return s.saveReceipt(tx, r)

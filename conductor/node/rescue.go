@@ -265,7 +265,7 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) jo
 			return fromAgent(r, err)
 		}
 		session.agent = served
-		r.Note(sentNote, contact.HeartbeatAt.Format("15:04:05"))
+		r.Note(sentNote, contact.HeartbeatAt.Format(time.RFC3339))
 		if err := r.Commit(ctx, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.Rescue = session.into(n.Rescue) })); err != nil {
 			return job.From(err)
 		}

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"time"
 
 	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/wire/agent"
 )
 
@@ -109,7 +109,7 @@ func (c stepOperations) order(ctx context.Context, r *job.Run, m *managedNode, s
 		if err != nil {
 			return job.From(err), false
 		}
-		return c.park(ctx, m, "the agent to end "+s.name()+", heard of at "+contact.HeartbeatAt.UTC().Format(time.TimeOnly), within), false
+		return c.park(ctx, m, "the agent to end "+s.name()+", heard of at "+record.Moment(contact.HeartbeatAt), within), false
 	case agent.CleanVersionMismatch:
 		return job.Fail(stepError(s, problem.Conflictf("the ramdisk was booted anew from another image in the middle of the steps"))), false
 	}

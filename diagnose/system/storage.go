@@ -256,7 +256,7 @@ func lookClock(s *diagnose.System) []diagnose.Finding {
 	return []diagnose.Finding{{
 		ID: "clock-wrong", Stage: diagnose.Firmware, Severity: diagnose.Degrades, Confidence: 0.9,
 		Title:    fmt.Sprintf("The clock of the machine is %d days %s, so that certificates and logins with tickets are refused.", int(off.Abs().Hours()/24), way),
-		Evidence: []diagnose.Evidence{{Kind: diagnose.FromRecord, Text: fmt.Sprintf("the machine's clock was %s when it was %s", s.Clock.UTC().Format("2006-01-02 15:04:05"), s.Now.UTC().Format("2006-01-02 15:04:05"))}},
+		Evidence: []diagnose.Evidence{{Kind: diagnose.FromRecord, Text: fmt.Sprintf("the machine's clock was %s when it was %s", s.Clock.UTC().Format("2006-01-02 15:04:05 UTC"), s.Now.UTC().Format("2006-01-02 15:04:05 UTC"))}},
 		Repair:   &diagnose.Repair{Summary: "Set the hardware clock to the time of the control plane.", Consent: diagnose.ConsentSettings, Writes: []string{"the hardware clock"}},
 		ByHand:   "Replace the battery of the clock if it is wrong again after the machine was without power.",
 	}}

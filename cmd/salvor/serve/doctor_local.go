@@ -141,7 +141,7 @@ func (d *doctor) clock(context.Context) {
 	case err == nil && status == unix.TIME_ERROR:
 		d.say(LevelWarn, check, do, "nobody keeps it: the kernel calls it unsynchronized")
 	case time.Now().Year() < 2025:
-		d.say(LevelFail, check, do, "it says %s", time.Now().UTC().Format(time.RFC3339))
+		d.say(LevelFail, check, do, "it says %s", record.Moment(time.Now()))
 	default:
 		d.ok(check, "it is kept")
 	}
@@ -191,7 +191,7 @@ func (d *doctor) database(ctx context.Context) {
 		}
 	}
 	if i, err := base.Incarnation(ctx); err == nil && i.Held != nil {
-		d.say(LevelFail, check, record.HeldNext, "nothing acts on it since %s: %s (%s)", i.Held.Since.Format(time.RFC3339), i.Held.Summary(), i.Held.Detail)
+		d.say(LevelFail, check, record.HeldNext, "nothing acts on it since %s: %s (%s)", record.Moment(i.Held.Since), i.Held.Summary(), i.Held.Detail)
 	}
 	d.witness()
 	if at, err := base.Clock(ctx); err == nil && !at.IsZero() && time.Since(at).Abs() > 2*time.Second {
@@ -273,7 +273,7 @@ func (d *doctor) certificate(context.Context) {
 	case warning != "":
 		d.say(LevelWarn, check, "renew it: it is read again without a restart", "%s", warning)
 	default:
-		d.ok(check, "%s ends at %s", c.CertFile, ends.UTC().Format(time.RFC3339))
+		d.ok(check, "%s ends at %s", c.CertFile, record.Moment(ends))
 	}
 }
 

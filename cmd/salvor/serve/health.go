@@ -67,7 +67,7 @@ func (p *ControlPlane) health(inside bool) http.HandlerFunc {
 		if held := p.Store.Held(); held != nil {
 			fmt.Fprintf(w, "held: nothing acts on the database and nothing is changed: %s; see: %s\n", held.Summary(), record.HeldNext)
 			if inside {
-				fmt.Fprintln(w, "held since "+held.Since.UTC().Format(time.RFC3339)+":", held.Detail)
+				fmt.Fprintln(w, "held since "+record.Moment(held.Since)+":", held.Detail)
 			}
 		}
 		p.tellCertificate(w, inside)

@@ -239,13 +239,13 @@ func (p *ControlPlane) stalled() string {
 	if why == "" {
 		return ""
 	}
-	return "the database takes no changes since " + since.UTC().Format(time.RFC3339) + ": " + why
+	return "the database takes no changes since " + record.Moment(since) + ": " + why
 }
 
 // unchangeable gives the reason why nothing can be changed now; empty: changes are possible.
 func (p *ControlPlane) unchangeable() string {
 	if held := p.Store.Held(); held != nil {
-		return "nothing acts on the database since " + held.Since.UTC().Format(time.RFC3339) + ": " + held.Summary() + "; see: " + record.HeldNext
+		return "nothing acts on the database since " + record.Moment(held.Since) + ": " + held.Summary() + "; see: " + record.HeldNext
 	}
 	return p.stalled()
 }
