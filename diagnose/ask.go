@@ -1,17 +1,72 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 )
 
 // maxFindings of one rule: a file with a million wrong lines is one fact, not a million.
 const maxFindings = 20
 
+// ruleTime bounds the time of one rule where the system does not say.
+const ruleTime = 20 * time.Second
+
+// stopWatch ends a rule that takes too long, when the rule next asks for a file. All that a rule works on comes from files of a bounded size, so that it
+// asks again soon.
+type stopWatch struct {
+	mu    sync.Mutex
+	limit time.Duration // 0: no rule runs
+	until time.Time
+	clock func() time.Time // nil: time.Now
+}
+
+// ruleOverrun is what a stopWatch panics with.
+type ruleOverrun struct{ limit time.Duration }
+
+func (w *stopWatch) now() time.Time {
+	if w.clock != nil {
+		return w.clock()
+	}
+	return time.Now()
+}
+
+func (w *stopWatch) start(limit time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limit, w.until = limit, w.now().Add(limit)
+}
+
+func (w *stopWatch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limit = 0
+}
+
+// check panics if the running rule has taken longer than it may.
+func (w *stopWatch) check() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if limit := w.limit; limit != 0 && w.now().After(w.until) {
+		w.limit = 0
+		panic(ruleOverrun{limit})
+	}
+}
+
 // askRule runs one rule. Its findings leave with texts that are safe to show.
 func askRule(rule Rule, s *System) (found []Finding, gap *Gap) {
+	if s.Files != nil {
+		s.Files.watch.start(cmp.Or(s.RuleTime, ruleTime))
+		defer s.Files.watch.end()
+	}
 	defer func() {
 		if p := recover(); p != nil {
+			if over, ok := p.(ruleOverrun); ok {
+				gap = &Gap{What: "the rule for " + strings.Join(rule.IDs, ", "), Why: fmt.Sprintf("it took more than %s: the files that it reads are too many or too large", over.limit)}
+				return
+			}
 			found, gap = nil, &Gap{What: "the rule for " + strings.Join(rule.IDs, ", "), Why: "it failed: " + Excerpt(fmt.Sprint(p))}
 		}
 	}()

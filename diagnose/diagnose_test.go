@@ -2,9 +2,11 @@ package diagnose
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 )
 
 func TestJudge(t *testing.T) {
@@ -115,11 +117,11 @@ func TestARuleThatPanicsIsAGap(t *testing.T) {
 		{IDs: []string{"bad"}, Look: func(*System) []Finding { panic("index out of range") }},
 		{IDs: []string{"files"}, Files: true, Look: func(*System) []Finding { t.Error("asked without files"); return nil }},
 		{IDs: []string{"good"}, Look: func(*System) []Finding {
-			return []Finding{{ID: "good", Evidence: []Evidence{{Text: "pass\x1bword=a"}}}}
+			return []Finding{{ID: "good", Evidence: []Evidence{{Text: "te\x1bxt=a"}}}}
 		}},
 	}
 	findings, gaps := Run(rules, &System{})
-	if len(findings) != 1 || findings[0].Evidence[0].Text != "pass?word=a" || len(gaps) != 1 || !strings.Contains(gaps[0].Why, "index out of range") {
+	if len(findings) != 1 || findings[0].Evidence[0].Text != "te?xt=a" || len(gaps) != 1 || !strings.Contains(gaps[0].Why, "index out of range") {
 		t.Errorf("%+v %+v", findings, gaps)
 	}
 }
@@ -131,5 +133,26 @@ func TestAReportHasLists(t *testing.T) {
 	text, err := json.Marshal(r)
 	if err != nil || strings.Contains(string(text), "null") {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestARuleThatTakesTooLongIsAGap: a rule that never stops to read files ends at its time, and the rules behind it are asked.
+func TestARuleThatTakesTooLongIsAGap(t *testing.T) {
+	files := NewTree(fstest.MapFS{"a": {Data: []byte("a")}})
+	now := time.Unix(0, 0)
+	files.watch.clock = func() time.Time { now = now.Add(time.Second); return now }
+	rules := []Rule{
+		{IDs: []string{"slow"}, Files: true, Look: func(s *System) []Finding {
+			for {
+				s.Files.Exists("/a")
+			}
+		}},
+		{IDs: []string{"good"}, Files: true, Look: func(s *System) []Finding {
+			return []Finding{{ID: "good", Title: strconv.FormatBool(s.Files.Exists("/a"))}}
+		}},
+	}
+	findings, gaps := Run(rules, &System{Files: files, RuleTime: time.Minute})
+	if len(findings) != 1 || findings[0].Title != "true" || len(gaps) != 1 || gaps[0].What != "the rule for slow" || !strings.Contains(gaps[0].Why, "more than 1m0s") {
+		t.Errorf("want the finding of the second rule and one gap of the first, got %+v and %+v", findings, gaps)
 	}
 }

@@ -1,5 +1,10 @@
 package diagnose
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Report is what a diagnosis found, as it is stored and sent.
 type Report struct {
 	Verdict Verdict `json:"verdict"`
@@ -65,20 +70,29 @@ func (r *Report) Add(x *Examination) {
 // Sanitize gives the examination with texts that have passed Excerpt, and with lists of a bounded length. The agent runs on the machine that
 // is examined, so its texts are the machine's.
 func (x *Examination) Sanitize() Examination {
-	out := Examination{Version: x.Version, Seconds: x.Seconds, Disks: []ExaminedDisk{}, NotExamined: []Gap{}, Systems: []ExaminedSystem{}}
+	out := Examination{Version: x.Version, Seconds: max(0, min(x.Seconds, maxSeconds)), Disks: []ExaminedDisk{}, NotExamined: []Gap{}, Systems: []ExaminedSystem{}}
 	for _, d := range x.Disks[:min(len(x.Disks), maxParts)] {
 		d.Path, d.Model, d.Serial = Excerpt(d.Path), Excerpt(d.Model), Excerpt(d.Serial)
+		d.Size, d.Written, d.Changed = Clamp(d.Size, 0, MaxBytes), Clamp(d.Written, 0, MaxBytes), Clamp(d.Changed, 0, MaxBytes)
 		out.Disks = append(out.Disks, d)
 	}
 	for _, g := range x.NotExamined[:min(len(x.NotExamined), maxParts)] {
 		out.NotExamined = append(out.NotExamined, Gap{What: Excerpt(g.What), Why: Excerpt(g.Why)})
 	}
+	strange := 0
 	for _, s := range x.Systems[:min(len(x.Systems), maxParts)] {
 		clean := ExaminedSystem{Root: Excerpt(s.Root), Name: Excerpt(s.Name), Findings: []Finding{}}
 		for _, f := range s.Findings[:min(len(s.Findings), maxParts)] {
+			if !slices.Contains(Stages(), f.Stage) || !slices.Contains(severities, f.Severity) {
+				strange++
+				continue
+			}
 			clean.Findings = append(clean.Findings, sanitizeFinding(f))
 		}
 		out.Systems = append(out.Systems, clean)
+	}
+	if strange > 0 {
+		out.NotExamined = append(out.NotExamined[:min(len(out.NotExamined), maxParts-1)], Gap{What: fmt.Sprintf("%d findings of the agent", strange), Why: "their stage or severity is none that salvor knows; build the ramdisk anew: salvor ramdisk build"})
 	}
 	if x.Hardware != nil {
 		now := sanitizeHardware(*x.Hardware)
@@ -87,8 +101,24 @@ func (x *Examination) Sanitize() Examination {
 	return out
 }
 
-// maxParts bounds each list of a report.
-const maxParts = 200
+// Bounds of the numbers of a report: an agent may send any.
+const (
+	// MaxBytes bounds a size in bytes. It is 1 EiB.
+	MaxBytes = 1 << 60
+	// maxSeconds bounds a time. It is about 11 days.
+	maxSeconds = 1e6
+	maxLine    = 1 << 30
+	maxParts   = 200 // of each list
+)
+
+// Clamp gives the number of a range that is nearest to a number of an agent.
+func Clamp[N int | int64](n, least, most N) N { return max(least, min(n, most)) }
+
+// ClampExit gives an exit status: -1 for a program that did not end by itself, and 0 to 255.
+func ClampExit(exit int) int { return Clamp(exit, -1, 255) }
+
+// severities are those that a finding may have.
+var severities = []Severity{BlocksBoot, BlocksAccess, Degrades, Info}
 
 // sanitizeFinding gives a finding with texts that are safe to store and to show, and with no more of them than a report has room for.
 func sanitizeFinding(f Finding) Finding {
@@ -98,7 +128,12 @@ func sanitizeFinding(f Finding) Finding {
 	f.Explains = excerptAll(f.Explains)
 	evidence := make([]Evidence, 0, len(f.Evidence))
 	for _, e := range f.Evidence[:min(len(f.Evidence), maxFindings)] {
-		e.Kind, e.Path, e.Text, e.Command = EvidenceKind(Excerpt(string(e.Kind))), Excerpt(e.Path), Excerpt(e.Text), excerptAll(e.Command)
+		e.Kind, e.Path, e.Text, e.Command = EvidenceKind(Excerpt(string(e.Kind))), Excerpt(e.Path), Line(e.Path, e.Text), excerptAll(e.Command)
+		e.Line = Clamp(e.Line, 0, maxLine)
+		if e.Exit != nil {
+			exit := ClampExit(*e.Exit)
+			e.Exit = &exit
+		}
 		evidence = append(evidence, e)
 	}
 	f.Evidence = evidence

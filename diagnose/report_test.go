@@ -3,6 +3,7 @@ package diagnose
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -86,19 +87,21 @@ func TestHostileExaminations(t *testing.T) {
 		}
 		return out
 	}
-	f := Finding{ID: hostile, Stage: hostile, Severity: hostile, Confidence: 17, Title: hostile, ByHand: hostile, Explains: many(),
+	f := Finding{ID: hostile, Stage: Target, Severity: BlocksBoot, Confidence: 17, Title: hostile, ByHand: hostile, Explains: many(),
 		Repair: &Repair{Summary: hostile, Consent: hostile, Writes: many(), Loses: hostile}}
 	for range 500 {
 		f.Evidence = append(f.Evidence, Evidence{Kind: hostile, Path: hostile, Text: hostile, Command: many()[:50]})
 	}
-	x := &Examination{Seconds: 1, Hardware: &Hardware{Memory: -1, NICs: many()}}
+	exit := -9999999
+	f.Evidence[0].Line, f.Evidence[0].Exit = math.MinInt32, &exit
+	x := &Examination{Seconds: 1e308, Hardware: &Hardware{Memory: -1, NICs: many()}}
 	for range 500 {
-		x.Disks = append(x.Disks, ExaminedDisk{Path: hostile, Model: hostile, Serial: hostile})
+		x.Disks = append(x.Disks, ExaminedDisk{Path: hostile, Model: hostile, Serial: hostile, Size: math.MinInt64, Written: math.MaxInt64, Changed: -1})
 		x.NotExamined = append(x.NotExamined, Gap{What: hostile, Why: hostile})
 		x.Systems = append(x.Systems, ExaminedSystem{Root: hostile, Name: hostile})
 		x.Hardware.Disks = append(x.Hardware.Disks, DiskRecord{Model: hostile, Serial: hostile, WWN: hostile, Size: -1})
 	}
-	x.Systems[0].Findings = []Finding{f, {ID: "least", Confidence: -3}}
+	x.Systems[0].Findings = []Finding{f, {ID: "least", Stage: Loader, Severity: Info, Confidence: -3}, {ID: "stage", Stage: hostile, Severity: Info}, {ID: "severity", Stage: Loader, Severity: hostile}}
 	clean := x.Sanitize()
 	text := string(must.Get(json.Marshal(clean))(t))
 	if strings.Contains(text, "hunter2") || strings.Contains(text, `\u001b`) || len(text) > 2<<20 {
@@ -112,6 +115,12 @@ func TestHostileExaminations(t *testing.T) {
 	one := clean.Systems[0].Findings
 	if one[0].Confidence != 1 || one[1].Confidence != 0 || len(one[0].Evidence) != maxFindings || len(one[0].Explains) != maxFindings || len(one[0].Evidence[0].Command) != maxFindings {
 		t.Errorf("confidence %g and %g, %d pieces of evidence, %d consequences", one[0].Confidence, one[1].Confidence, len(one[0].Evidence), len(one[0].Explains))
+	}
+	if d, e := clean.Disks[0], one[0].Evidence[0]; clean.Seconds != maxSeconds || d.Size != 0 || d.Written != MaxBytes || d.Changed != 0 || e.Line != 0 || *e.Exit != -1 {
+		t.Errorf("numbers of an agent: want them in their ranges, got %g s, disk %+v, line %d, exit %d", clean.Seconds, d, e.Line, *e.Exit)
+	}
+	if len(one) != 2 || !strings.Contains(clean.NotExamined[len(clean.NotExamined)-1].What, "2 findings") {
+		t.Errorf("findings of an unknown stage or severity: want them left out and told as a gap, got %d findings, and the gap %+v", len(one), clean.NotExamined[len(clean.NotExamined)-1])
 	}
 	if f.Title != hostile || f.Repair.Summary != hostile {
 		t.Error("the examination itself was changed")

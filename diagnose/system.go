@@ -12,6 +12,8 @@ type System struct {
 	// Files is the tree below its root, with its other file systems mounted at their places. nil: no root was found, and the rules that
 	// need one are not asked.
 	Files *Tree
+	// RuleTime bounds the time of one rule; 0: 20 s.
+	RuleTime time.Duration
 	// Root is the path of the device of its root file system; empty without one.
 	Root string
 	// RootDevice is Root by the name that the agent gave it; crypttab may give an opened container another one.
@@ -219,7 +221,7 @@ type Rule struct {
 	Look  func(*System) []Finding
 }
 
-// Run asks all rules about a system. A rule that fails badly is a gap, because the disks of strangers decide what it reads. A file that could not be
+// Run asks all rules about a system. A rule that fails badly, or takes too long, is a gap, because the disks of strangers decide what it reads. A file that could not be
 // read is a gap too, and no finding is based on it.
 func Run(rules []Rule, s *System) ([]Finding, []Gap) {
 	var findings []Finding

@@ -34,13 +34,15 @@ type Owner struct {
 type Tree struct {
 	base   fs.ReadLinkFS
 	unread *unreadFiles
+	watch  *stopWatch
 }
 
 // NewTree is the tree below base. base need not follow links, because the tree asks it only for names without any. FileInfo.Sys of its files
 // is an *Owner or nil. Its errors are ErrUnread where a file may be there and could not be read.
 func NewTree(base fs.ReadLinkFS) *Tree {
 	unread := &unreadFiles{errs: map[string]error{}}
-	return &Tree{notingFS{base, unread}, unread}
+	watch := &stopWatch{}
+	return &Tree{notingFS{base, unread, watch}, unread, watch}
 }
 
 // Resolve follows all links of a path and returns the place where it leads, absolute and without links. Where the last element does not exist,

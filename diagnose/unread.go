@@ -44,19 +44,23 @@ func (t *Tree) IsUnread(name string) bool {
 type notingFS struct {
 	fs.ReadLinkFS
 	unread *unreadFiles
+	watch  *stopWatch
 }
 
 func (n notingFS) Open(name string) (fs.File, error) {
+	n.watch.check()
 	f, err := n.ReadLinkFS.Open(name)
 	return f, n.unread.note(name, err)
 }
 
 func (n notingFS) Lstat(name string) (fs.FileInfo, error) {
+	n.watch.check()
 	info, err := n.ReadLinkFS.Lstat(name)
 	return info, n.unread.note(name, err)
 }
 
 func (n notingFS) ReadLink(name string) (string, error) {
+	n.watch.check()
 	target, err := n.ReadLinkFS.ReadLink(name)
 	return target, n.unread.note(name, err)
 }

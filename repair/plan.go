@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 
 	"salvor/diagnose"
 )
@@ -53,6 +55,31 @@ func (p *Plan) LoginProves() bool {
 	}
 	return true
 }
+
+// Check tells what a plan of an agent holds that no agent of this release writes: a consent that nobody can give, or a setting of another kind or value.
+// An agent runs on the machine that it repairs, and consents are printed in commands that an administrator is told to type.
+func (p *Plan) Check() error {
+	for _, need := range p.Consents {
+		if !slices.Contains([]diagnose.Consent{diagnose.ConsentSettings, diagnose.ConsentFiles, diagnose.ConsentBoot}, need) {
+			return fmt.Errorf("it needs the consent %q, which nobody can give", diagnose.Excerpt(string(need)))
+		}
+	}
+	for _, s := range p.Settings {
+		switch s.Kind {
+		case BootOrder, BootEntry, Clock:
+		case BootDevice:
+			if !slices.Contains(bootDevices, s.After) {
+				return fmt.Errorf("it sets the boot device %q; a plan may set %s", diagnose.Excerpt(s.After), strings.Join(bootDevices, ", "))
+			}
+		default:
+			return fmt.Errorf("it has a setting of the unknown kind %q", diagnose.Excerpt(string(s.Kind)))
+		}
+	}
+	return nil
+}
+
+// bootDevices are the values of the setting boot-device.
+var bootDevices = []string{"disk", "pxe", "cdrom"}
 
 // NotMended is a finding that a plan leaves.
 type NotMended struct {

@@ -28,10 +28,11 @@ func (p *Plan) Sanitize() *Plan {
 	}
 	for _, f := range firstOf(p.Files) {
 		clean.Files = append(clean.Files, FileChange{Root: diagnose.Excerpt(f.Root), Path: diagnose.Excerpt(f.Path), Consent: diagnose.Consent(diagnose.Excerpt(string(f.Consent))),
-			Findings: excerpts(f.Findings), Before: f.Before.sanitize(), After: f.After.sanitize(), MadeBy: diagnose.Excerpt(f.MadeBy), Diff: excerptLines(f.Diff)})
+			Findings: excerpts(f.Findings), Before: f.Before.sanitize(), After: f.After.sanitize(), MadeBy: diagnose.Excerpt(f.MadeBy), Diff: excerptLines(f.Path, f.Diff)})
 	}
 	for _, b := range firstOf(p.Blocks) {
 		b.Device, b.Before, b.After, b.MadeBy, b.Findings = diagnose.Excerpt(b.Device), digest(b.Before), digest(b.After), diagnose.Excerpt(b.MadeBy), excerpts(b.Findings)
+		b.Offset, b.Length = diagnose.Clamp(b.Offset, 0, diagnose.MaxBytes), diagnose.Clamp(b.Length, 0, diagnose.MaxBytes)
 		clean.Blocks = append(clean.Blocks, b)
 	}
 	for _, s := range firstOf(p.Settings) {
@@ -39,10 +40,11 @@ func (p *Plan) Sanitize() *Plan {
 	}
 	for _, d := range firstOf(p.Disks) {
 		d.Path, d.Serial, d.WWN = diagnose.Excerpt(d.Path), diagnose.Excerpt(d.Serial), diagnose.Excerpt(d.WWN)
+		d.Size, d.Chunks = diagnose.Clamp(d.Size, 0, diagnose.MaxBytes), diagnose.Clamp(d.Chunks, 0, diagnose.MaxBytes/ChunkSize)
 		clean.Disks = append(clean.Disks, d)
 	}
 	for _, c := range firstOf(p.Commands) {
-		clean.Commands = append(clean.Commands, CommandRun{excerpts(c.Command), c.Exit, excerptLines(c.Output)})
+		clean.Commands = append(clean.Commands, CommandRun{excerpts(c.Command), diagnose.ClampExit(c.Exit), excerptLines("", c.Output)})
 	}
 	return &clean
 }
@@ -52,6 +54,7 @@ func (s *FileState) sanitize() *FileState {
 		return nil
 	}
 	clean := *s
+	clean.Size, clean.Mode = diagnose.Clamp(s.Size, 0, diagnose.MaxBytes), s.Mode&0o7777
 	clean.Kind, clean.SHA256, clean.Target, clean.Attributes = diagnose.Excerpt(s.Kind), digest(s.SHA256), diagnose.Excerpt(s.Target), nil
 	return &clean
 }
@@ -74,8 +77,8 @@ func excerpts(texts []string) []string {
 	return out
 }
 
-// excerptLines is Excerpt for each line of a text. The blanks at the beginning of a line stay, because they are what a diff is about.
-func excerptLines(text string) string {
+// excerptLines is diagnose.Line for each line of a text about a file. The blanks at the beginning of a line stay, because they are what a diff is about.
+func excerptLines(place, text string) string {
 	var out strings.Builder
 	for line := range strings.SplitSeq(text[:min(len(text), maxDiff)], "\n") {
 		body := strings.TrimLeft(line, " \t+-")
@@ -83,7 +86,7 @@ func excerptLines(text string) string {
 		if out.Len()+len(blanks) > maxDiff {
 			break
 		}
-		out.WriteString(blanks + diagnose.Excerpt(body) + "\n")
+		out.WriteString(blanks + diagnose.Line(place, body) + "\n")
 	}
 	return strings.TrimRight(out.String(), "\n")
 }

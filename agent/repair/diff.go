@@ -18,9 +18,6 @@ const (
 	maxCompared = 256 << 10
 )
 
-// passwordFiles hold a secret in the second field of each line.
-var passwordFiles = []string{"/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-"}
-
 func hashText(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])
@@ -59,11 +56,5 @@ func maskLine(place, line string) string {
 	}
 	body := strings.TrimLeft(text, " \t")
 	blanks := text[:min(len(text)-len(body), 80)]
-	for _, name := range passwordFiles {
-		if fields := strings.Split(body, ":"); place == name && len(fields) > 1 && fields[1] != "" && strings.Trim(fields[1], "!*x") != "" {
-			fields[1] = diagnose.Masked
-			body = strings.Join(fields, ":")
-		}
-	}
-	return mark + blanks + diagnose.Excerpt(body)
+	return mark + blanks + diagnose.Line(place, body)
 }

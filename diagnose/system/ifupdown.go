@@ -16,16 +16,17 @@ const interfacesPath = "/etc/network/interfaces"
 // ifupdown collects what /etc/network/interfaces and its included files say.
 type ifupdown struct {
 	networkManager
-	tree     *diagnose.Tree
-	files    int
-	auto     map[string]bool // interfaces of auto and allow-auto
-	hotplug  map[string]bool
-	stanza   *networkLink // that the next option belongs to
-	begun    bool         // a stanza of any kind
-	strict   bool         // the syntax is that of Debian's ifupdown
-	mask     string
-	static   bool
-	rawRoute bool // a command adds routes or addresses
+	tree *diagnose.Tree
+	// read and sourced are the files and patterns that have been followed.
+	read, sourced map[string]bool
+	auto          map[string]bool // interfaces of auto and allow-auto
+	hotplug       map[string]bool
+	stanza        *networkLink // that the next option belongs to
+	begun         bool         // a stanza of any kind
+	strict        bool         // the syntax is that of Debian's ifupdown
+	mask          string
+	static        bool
+	rawRoute      bool // a command adds routes or addresses
 }
 
 // readIfupdown reads the configuration of ifupdown; nil where it is not installed.
@@ -37,7 +38,7 @@ func readIfupdown(tree *diagnose.Tree) *networkManager {
 	if tree.Exists("/etc/sysconfig/network-scripts") || tree.Exists("/etc/sysconfig/network/config") { // ifup of RHEL and SUSE
 		return nil
 	}
-	p := &ifupdown{tree: tree, auto: map[string]bool{}, hotplug: map[string]bool{}, networkManager: networkManager{name: "ifupdown", unit: "networking.service"}}
+	p := &ifupdown{tree: tree, read: map[string]bool{}, sourced: map[string]bool{}, auto: map[string]bool{}, hotplug: map[string]bool{}, networkManager: networkManager{name: "ifupdown", unit: "networking.service"}}
 	p.strict = firstExisting(tree, "/usr/share/ifupdown2", "/etc/network/ifupdown2", "/usr/share/ifupdown-ng", "/usr/libexec/ifupdown-ng", "/usr/lib/ifupdown-ng") == "" && !busybox
 	p.enabled, _ = serviceEnabled(tree, "networking")
 	p.include(interfacesPath)
@@ -53,10 +54,14 @@ func readIfupdown(tree *diagnose.Tree) *networkManager {
 }
 
 func (p *ifupdown) include(file string) {
-	if p.files++; p.files > maxNetworkFiles {
+	if p.read[file] {
+		return // ifupdown reads the file again, and finds nothing new there
+	}
+	if len(p.read) == maxNetworkFiles {
 		p.partial = true
 		return
 	}
+	p.read[file] = true
 	lines := p.tree.Lines(file)
 	if !p.tree.Exists(file) {
 		return
@@ -132,6 +137,13 @@ func (p *ifupdown) source(keyword string, patterns []string) {
 	for _, pattern := range patterns {
 		if !path.IsAbs(pattern) {
 			pattern = path.Join("/etc/network", pattern)
+		}
+		// A source may name each file again. The bound comes before the folder is listed, because a list costs more than a file.
+		if key := keyword + " " + pattern; p.sourced[key] || len(p.sourced) == maxNetworkFiles {
+			p.partial = p.partial || !p.sourced[key]
+			continue
+		} else {
+			p.sourced[key] = true
 		}
 		folder, name := path.Split(pattern)
 		if strings.ContainsAny(folder, "*?[$`{") || strings.ContainsAny(name, "$`{") {

@@ -36,9 +36,10 @@ func readNetplan(tree *diagnose.Tree) *networkManager {
 		return nil
 	}
 	p := &netplan{networkManager: networkManager{name: "netplan", unit: "systemd-networkd.service", enabled: true}, merged: map[string]map[string]*netplanLink{}}
+	size := 0
 	for _, base := range slices.Sorted(maps.Keys(files))[:min(len(files), maxNetworkFiles)] {
 		text, err := tree.Read(files[base])
-		if err != nil || len(text) > maxYAML {
+		if size += len(text); err != nil || size > maxYAML {
 			p.partial = true
 			continue
 		}

@@ -2,6 +2,7 @@ package system
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -49,11 +50,13 @@ type sshdConfig struct {
 	partial bool
 	files   int
 	lines   int
+	// read and included are the files and patterns that have been followed.
+	read, included map[string]bool
 }
 
 // readSSHDConfig reads sshd's configuration of a system.
 func readSSHDConfig(tree *diagnose.Tree) *sshdConfig {
-	c := &sshdConfig{}
+	c := &sshdConfig{read: map[string]bool{}, included: map[string]bool{}}
 	file := sshdConfigFile
 	if !tree.Exists(file) && tree.Exists("/usr/etc/ssh/sshd_config") { // SUSE
 		file = "/usr/etc/ssh/sshd_config"
@@ -64,6 +67,12 @@ func readSSHDConfig(tree *diagnose.Tree) *sshdConfig {
 }
 
 func (c *sshdConfig) include(tree *diagnose.Tree, file string, depth int, match bool) {
+	// The first value of a keyword counts, so a file that is included again changes nothing.
+	key := fmt.Sprint(match, file)
+	if c.read[key] {
+		return
+	}
+	c.read[key] = true
 	if c.files++; c.files > maxConfigFiles {
 		c.partial = true
 		return
@@ -81,6 +90,12 @@ func (c *sshdConfig) include(tree *diagnose.Tree, file string, depth int, match 
 		for _, pattern := range patterns {
 			if !path.IsAbs(pattern) {
 				pattern = path.Join("/etc/ssh", pattern)
+			}
+			if key := fmt.Sprint(match, pattern); c.included[key] || len(c.included) == maxConfigFiles {
+				c.partial = c.partial || !c.included[key]
+				continue
+			} else {
+				c.included[key] = true
 			}
 			folder, name := path.Split(pattern)
 			if strings.ContainsAny(folder, "*?[") {
