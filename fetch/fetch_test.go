@@ -20,7 +20,7 @@ func TestAddressesThatAreRefused(t *testing.T) {
 	g := Guard{Listeners: func() []netip.AddrPort { return []netip.AddrPort{listener, netip.MustParseAddrPort("0.0.0.0:6386")} }}
 	for _, host := range []string{
 		"127.0.0.1", "127.255.0.9", "0.0.0.0", "169.254.169.254", "100.100.100.200", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%eth0",
-		"fec0::1", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:fffe::7f00:1", "::ffff:0:7f00:1", "2002:7f00:1::1", "::127.0.0.1",
+		"fec0::1", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "192.0.0.192", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:fffe::7f00:1", "::ffff:0:7f00:1", "2002:7f00:1::1", "::127.0.0.1",
 	} {
 		if err := g.CheckHost(host, 80); !problem.Is(err, problem.Forbidden) {
 			t.Errorf("%s: %v", host, err)

@@ -40,13 +40,16 @@ var never = []struct {
 	{netip.MustParsePrefix("127.0.0.0/8"), "this machine itself"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local, as the metadata service of a cloud"},
 	{netip.MustParsePrefix("100.100.100.200/32"), "the metadata service of a cloud"},
+	{netip.MustParsePrefix("168.63.129.16/32"), "the metadata service of a cloud"}, // Azure
+	{netip.MustParsePrefix("192.0.0.192/32"), "the metadata service of a cloud"},   // Oracle
 	{netip.MustParsePrefix("224.0.0.0/4"), "no address of a server"},
 	{netip.MustParsePrefix("255.255.255.255/32"), "no address of a server"},
 	{netip.MustParsePrefix("::/128"), "no address of a server"},
 	{netip.MustParsePrefix("::1/128"), "this machine itself"},
 	{netip.MustParsePrefix("fe80::/10"), "link-local"},
 	{netip.MustParsePrefix("fec0::/10"), "site-local"},
-	{netip.MustParsePrefix("fd00:ec2::254/128"), "the metadata service of a cloud"},
+	{netip.MustParsePrefix("fd00:ec2::254/128"), "the metadata service of a cloud"}, // Amazon
+	{netip.MustParsePrefix("fd20:ce::254/128"), "the metadata service of a cloud"},  // Google
 	{netip.MustParsePrefix("ff00::/8"), "no address of a server"},
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -296,10 +297,10 @@ func plainWords(list []any) (string, bool) {
 	return stripControlChars(strings.Join(words, ", ")), len(list) > 0
 }
 
-// stripControlChars takes control characters out: what a BMC says must not steer a terminal.
+// stripControlChars takes control characters and direction marks out: what a BMC or a user says must not steer a terminal, nor turn a line around.
 func stripControlChars(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || (r >= 0x7f && r < 0xa0) {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
