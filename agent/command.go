@@ -157,7 +157,7 @@ func decodeFinalize(params map[string]json.RawMessage) (wire.FinalizeParams, *wi
 }
 
 // listedParams are the parameters as the results list them: the real agent shows the hash.
-func listedParams(params map[string]json.RawMessage) map[string]any {
+func listedParams(params map[string]json.RawMessage) json.RawMessage {
 	out := make(map[string]any, len(params))
 	for name, value := range params {
 		switch name {
@@ -167,8 +167,15 @@ func listedParams(params map[string]json.RawMessage) map[string]any {
 			out[name] = secret.Mask
 		}
 	}
-	return out
+	text, err := json.Marshal(out)
+	if err != nil { // a value that is no JSON
+		return noParams
+	}
+	return text
 }
+
+// noParams are the parameters of a command whose parameters are not listed.
+var noParams = json.RawMessage("{}")
 
 func newID() string {
 	var b [16]byte

@@ -28,7 +28,7 @@ const (
 func (c *commandServer) order(w http.ResponseWriter, r *http.Request, name string, params map[string]json.RawMessage) {
 	_, verb, _ := strings.Cut(name, ".")
 	order := c.orders[name]
-	result := wire.Result{ID: newID(), Name: verb, Params: map[string]any{}, Status: wire.Running}
+	result := wire.Result{ID: newID(), Name: verb, Params: noParams, Status: wire.Running}
 	for param := range params {
 		if order.Params != nil && !slices.Contains(order.Params, param) {
 			result.Status, result.Error = wire.Failed, unexpectedParamError(verb, param)

@@ -26,14 +26,10 @@ const (
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body := http.MaxBytesReader(w, r.Body, limit)
 	read := func() ([]byte, error) { return io.ReadAll(body) }
-	if v := requestStateOf(r); v != nil && !v.isProved() && (v.open || v.login) {
-		read = func() ([]byte, error) {
-			b, err := v.readStranger(w, body)
-			if err == nil {
-				err = v.workOn(r.Context(), b)
-			}
-			return b, err
-		}
+	v := requestStateOf(r)
+	isStranger := v != nil && !v.isProved() && (v.open || v.login)
+	if isStranger {
+		read = func() ([]byte, error) { return v.readStranger(w, body) }
 	}
 	b, err := read()
 	var large *http.MaxBytesError
@@ -46,6 +42,14 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	}
 	if err != nil {
 		return nil, problem.Invalidf("read the request body: %w", err)
+	}
+	if err := checkValues(b); err != nil {
+		return nil, err
+	}
+	if isStranger {
+		if err := v.workOn(r.Context(), b); err != nil {
+			return nil, err
+		}
 	}
 	return b, nil
 }

@@ -21,6 +21,7 @@ import (
 	"salvor/access"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/wire/answer"
 )
 
 const (
@@ -106,23 +107,29 @@ func NewKeystone(o KeystoneOptions) (*Keystone, error) {
 		}
 	}
 	// Keystone under uwsgi closes connections without saying so; one that is not kept cannot be reset.
-	answer := max(slowestAnswer, o.Timeout)
-	k.base = &http.Client{Timeout: answer, Transport: boundedAnswers{&http.Transport{
+	slowest := max(slowestAnswer, o.Timeout)
+	k.base = &http.Client{Timeout: slowest, Transport: boundedAnswers{&http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, DisableKeepAlives: true,
-		DialContext: (&net.Dialer{Timeout: connectTime}).DialContext, TLSHandshakeTimeout: answer,
+		DialContext: (&net.Dialer{Timeout: connectTime}).DialContext, TLSHandshakeTimeout: slowest,
 	}}}
 	return k, nil
 }
 
-// boundedAnswers cuts answers that are longer than any that keystone gives.
+// boundedAnswers bounds the answers of keystone in bytes and values. They do not wait for the answers of machines: slots bounds how many there are.
 type boundedAnswers struct{ http.RoundTripper }
 
 func (b boundedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		resp.Body = http.MaxBytesReader(nil, resp.Body, maxTokenAnswer)
+	if err != nil {
+		return nil, err
 	}
-	return resp, err
+	text, err := answer.Read(r.Context(), nil, resp.Body, maxTokenAnswer)
+	_ = resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = answer.NewBody(text, func() {})
+	return resp, nil
 }
 
 // Authenticate checks the token that a request comes with.

@@ -35,7 +35,7 @@ type Orders interface {
 	// Give hands a command to an agent and returns what it says at once: often that the command runs. ErrGone if nothing listens
 	// (nothing was taken), Unavailable if it is not known whether it was taken or the agent is busy, Conflict if it was refused.
 	Give(ctx context.Context, n *metal.Node, a Agent, name string, params any) (agent.Result, error)
-	// List gives the commands that this agent has taken since it started, oldest first.
+	// List gives the commands that this agent has taken since it started, oldest first, without their outcomes.
 	List(ctx context.Context, n *metal.Node, a Agent) ([]agent.Result, error)
 	// Command gives the command with an id, which an earlier answer of this agent named. NotFound: the agent answers and does not know the id.
 	Command(ctx context.Context, n *metal.Node, a Agent, id string) (agent.Result, error)

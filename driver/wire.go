@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -18,6 +17,7 @@ import (
 
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/wire/answer"
 )
 
 // MaxAnswer bounds the body of one answer of a BMC or an agent, in bytes.
@@ -26,7 +26,6 @@ const MaxAnswer = 4 << 20
 var (
 	errCut       = errors.New("it cut the connection before the end of its answer")
 	errElsewhere = errors.New("it points to another host")
-	errTooLarge  = errors.New("the answer is larger than one may be")
 )
 
 // HTTPConfig is the way HTTP takes to one BMC or agent: one request at a time, each past
@@ -40,6 +39,8 @@ type HTTPConfig struct {
 	Protocol string
 	// Limit bounds the body of an answer in bytes; 0: MaxAnswer.
 	Limit int64
+	// Filter leaves out of an answer what its reader does not need, before the answer takes memory; nil: nothing is left out.
+	Filter func(io.Reader) io.Reader
 	// Timeout bounds one request; 0: CallTimeout.
 	Timeout time.Duration
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
@@ -141,15 +142,30 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 	if limit == 0 {
 		limit = MaxAnswer
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	share, end := answer.Of(ctx), func() {}
+	if share == nil {
+		share = answer.NewShare()
+		end = share.End
+	}
+	var from io.Reader = resp.Body
+	if t.wire.Filter != nil {
+		from = t.wire.Filter(from)
+	}
+	text, err := answer.Read(ctx, share, from, limit)
 	if err != nil {
+		end()
 		return nil, err
 	}
-	if int64(len(body)) > limit {
-		return nil, errTooLarge
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(body))
+	resp.Body = answer.NewBody(text, end)
 	return resp, nil
+}
+
+// Body gives the whole body of an answer of a Client of this package, without a copy. It stays valid after the body is closed.
+func Body(resp *http.Response) []byte {
+	if b, ok := resp.Body.(*answer.Body); ok {
+		return b.Text()
+	}
+	return nil
 }
 
 // Trouble gives the error of an HTTP exchange its kind and takes the URL out of its

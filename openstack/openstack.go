@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -23,6 +22,8 @@ import (
 
 	"salvor/problem"
 	"salvor/secret"
+	peer "salvor/wire/answer"
+	"salvor/wire/loose"
 )
 
 // Service is a kind of service.
@@ -255,7 +256,7 @@ type streamKey struct{}
 // Stream marks a GET whose answer may be of any length and take any time once it has begun, such as the bytes of an image.
 func Stream(ctx context.Context) context.Context { return context.WithValue(ctx, streamKey{}, true) }
 
-// boundedTransport bounds answers in time and size.
+// boundedTransport bounds answers in time, size and values.
 type boundedTransport struct {
 	inner      http.RoundTripper
 	timeout    time.Duration
@@ -268,28 +269,15 @@ func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return b.inner.RoundTrip(r)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), b.timeout)
-	answer, err := b.inner.RoundTrip(r.WithContext(ctx))
+	defer cancel()
+	answer, err := peer.Transport(b.inner, maxAnswer, loose.MaxValues).RoundTrip(r.WithContext(ctx))
 	if err != nil {
-		cancel()
 		return nil, err
 	}
 	if answer.StatusCode < http.StatusMultipleChoices {
 		b.acceptedAt.Store(time.Now().UnixNano())
 	}
-	answer.Body = boundedBody{http.MaxBytesReader(nil, answer.Body, maxAnswer), cancel}
 	return answer, nil
-}
-
-// boundedBody ends the time of a request with its answer.
-type boundedBody struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-// Close is io.Closer's.
-func (b boundedBody) Close() error {
-	defer b.cancel()
-	return b.ReadCloser.Close()
 }
 
 // Classify gives an error of a request its kind, without the request's headers and bodies: NotFound, Conflict, Invalid for what the

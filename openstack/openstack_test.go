@@ -18,6 +18,7 @@ import (
 	"salvor/problem"
 	"salvor/secret"
 	"salvor/test/must"
+	peer "salvor/wire/answer"
 )
 
 const password = "correct-horse-battery"
@@ -270,9 +271,8 @@ func TestBounds(t *testing.T) {
 	}
 	a := Access{Section: "glance", Endpoint: w.URL, Timeout: time.Minute}
 	c := must.Get(New(Image, a))(t)
-	var tooLong *http.MaxBytesError
-	if _, err := get(t, c, "long"); !errors.As(err, &tooLong) {
-		t.Errorf("an answer that is too long: %v", err)
+	if _, err := get(t, c, "long"); !errors.Is(err, peer.ErrTooLarge) {
+		t.Errorf("an answer that is too long: want %v, got %v", peer.ErrTooLarge, err)
 	}
 	if got, err := getWith(Stream(t.Context()), c, "long"); err != nil || len(got) != maxAnswer+1 {
 		t.Errorf("a stream: %d bytes, %v", len(got), err)

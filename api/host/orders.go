@@ -9,10 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"salvor/api"
 	"salvor/compute"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/wire/answer"
 	wire "salvor/wire/host"
+	"salvor/wire/loose"
 )
 
 // poll gives the host's orders, or waits until there are some. With all=1 those that were
@@ -88,8 +91,18 @@ func (d *hostAPI) open(ctx context.Context, hostID string) ([]wire.Order, error)
 
 // result takes what came of an order, and has the server's job look, in one transaction.
 func (d *hostAPI) result(w http.ResponseWriter, r *http.Request, p certifiedPeer) error {
+	// The renewals of leases do not wait for the answers of other machines, and reports do.
+	share := answer.NewShare()
+	defer share.End()
+	body, err := api.ReadBody(w, r, maxReport)
+	if err != nil {
+		return err
+	}
+	if err := answer.Admit(r.Context(), share, body, loose.MaxValues); err != nil {
+		return err
+	}
 	var in wire.Report
-	if err := decodeBody(w, r, maxReport, &in); err != nil {
+	if err := unmarshalObject(body, &in); err != nil {
 		return err
 	}
 	result, err := resultOf(in)

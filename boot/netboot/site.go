@@ -17,6 +17,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/wire/loose"
 	wire "salvor/wire/native"
 )
 
@@ -29,6 +30,7 @@ const (
 	// freshFor is how long a boot's plan counts without asking: a BMC reads its virtual CD in thousands of requests.
 	freshFor  = 3 * time.Second
 	maxAnswer = 64 << 20 // bytes of all plans
+	maxValues = 2 << 20  // of all plans
 )
 
 // SiteConfig is what a Site is made of.
@@ -124,7 +126,19 @@ func (s *Site) ask(ctx context.Context, path string, out any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
+	return decodeAnswer(resp.Body, out)
+}
+
+// decodeAnswer reads a JSON answer of the centre, which is bounded in bytes and values.
+func decodeAnswer(from io.Reader, out any) error {
+	text, err := io.ReadAll(io.LimitReader(from, maxAnswer))
+	if err == nil && loose.CountValues(text, maxValues) > maxValues {
+		err = problem.Unavailablef("the answer holds more than %d values", maxValues)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, out)
+	}
+	if err != nil {
 		return problem.Unavailablef("%w: %v", errAway, err)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -58,7 +57,7 @@ func (s *Site) Sync(ctx context.Context) {
 	if err == nil {
 		mark = resp.Header.Get("Etag")
 		if resp.StatusCode != http.StatusNotModified {
-			err = json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&all)
+			err = decodeAnswer(resp.Body, &all)
 		}
 		resp.Body.Close()
 	}

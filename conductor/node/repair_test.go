@@ -245,7 +245,7 @@ func TestRepairWritesNothing(t *testing.T) {
 		"failing disk":     {func(b *bench) { b.mender.fails = agent.PlanRepair }, "the disk /dev/sda is failing"},
 		"no before-images": {func(b *bench) { b.mender.fails = agent.BeforeImages }, "the agent failed"},
 		"no files":         {func(b *bench) { b.mender.fails = agent.FileContents }, "the agent failed"},
-		"data":             {func(b *bench) { b.mender.consents = []diagnose.Consent{diagnose.ConsentData} }, "not offered"},
+		"data":             {func(b *bench) { b.mender.consents = []diagnose.Consent{diagnose.ConsentData} }, "nobody can give"},
 		"more":             {func(b *bench) { b.mender.consents = []diagnose.Consent{diagnose.ConsentBoot} }, "not offered"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -134,8 +134,12 @@ func (c rescueAgents) givenCommand(ctx context.Context, r *job.Run, n *metal.Nod
 	if err != nil {
 		return last, false, err
 	}
-	if last, taken, err = findAgentCommand(list, note, name); err != nil || taken || note != "" {
+	if last, taken, err = findAgentCommand(list, note, name); err != nil || !taken && note != "" {
 		return last, taken, err
+	}
+	if taken {
+		last, err = c.withOutcome(ctx, n, a, last)
+		return last, err == nil, err
 	}
 	before := ""
 	if len(list) > 0 {
@@ -143,6 +147,18 @@ func (c rescueAgents) givenCommand(ctx context.Context, r *job.Run, n *metal.Nod
 	}
 	r.Note(orderNote, orderAfter+before)
 	return last, false, r.Commit(ctx, nil)
+}
+
+// withOutcome gives a command of an agent's list with its outcome, which the list leaves out.
+func (c rescueAgents) withOutcome(ctx context.Context, n *metal.Node, a driver.Agent, listed agent.Result) (agent.Result, error) {
+	if listed.Status != agent.Succeeded {
+		return listed, nil
+	}
+	whole, err := c.Agents.Command(ctx, n, a, listed.ID)
+	if problem.Is(err, problem.NotFound) {
+		err = errRamdiskRestarted
+	}
+	return whole, err
 }
 
 // silentNote is the time of the first unanswered question since the last answer.

@@ -14,6 +14,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/wire/agent"
+	"salvor/wire/answer"
 )
 
 // Which steps an operation takes, and in what order. The list that was asked for lies in the
@@ -223,15 +224,17 @@ func (c stepOperations) agentSteps(ctx context.Context, r *job.Run, m *managedNo
 	if err != nil {
 		return nil, err
 	}
-	answer, err := c.Agents.Give(ctx, m.node, a, familyOf(r.Kind).get, agent.StepsParams{Node: node, Ports: ports})
+	ctx, end := answer.Begin(ctx)
+	defer end()
+	told, err := c.Agents.Give(ctx, m.node, a, familyOf(r.Kind).get, agent.StepsParams{Node: node, Ports: ports})
 	if err != nil {
 		return nil, err
 	}
-	if answer.Status != agent.Succeeded {
-		return nil, problem.Conflictf("the agent does not tell its %s steps: %s", familyOf(r.Kind).word, agentFailure(answer))
+	if told.Status != agent.Succeeded {
+		return nil, problem.Conflictf("the agent does not tell its %s steps: %s", familyOf(r.Kind).word, agentFailure(told))
 	}
 	var got agent.StepList
-	if err := json.Unmarshal(answer.Outcome, &got); err != nil {
+	if err := json.Unmarshal(told.Outcome, &got); err != nil {
 		return nil, problem.Conflictf("the agent's list of %s steps cannot be read", familyOf(r.Kind).word)
 	}
 	list.Version = got.Version

@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,6 +23,7 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	wire "salvor/wire/agent"
+	"salvor/wire/answer"
 	"salvor/wire/loose"
 )
 
@@ -166,7 +166,8 @@ type conversation struct {
 	release func()
 	token   secret.Value
 	secrets []secret.Value
-	pinned  bool // the agent's heartbeat named the certificates that are trusted
+	share   *answer.Share // of the answer in hand
+	pinned  bool          // the agent's heartbeat named the certificates that are trusted
 }
 
 func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
@@ -191,8 +192,9 @@ func dial(w driver.HTTPConfig, a driver.Agent, secrets ...secret.Value) (*conver
 			return nil, err
 		}
 	}
-	c := &conversation{base: base, token: a.Token, secrets: append(secrets, a.Token), pinned: a.CA != ""}
-	c.http, c.release = w.Client()
+	c := &conversation{base: base, token: a.Token, secrets: append(secrets, a.Token), pinned: a.CA != "", share: answer.NewShare()}
+	client, release := w.Client()
+	c.http, c.release = client, func() { c.share.End(); release() }
 	return c, nil
 }
 
@@ -276,11 +278,11 @@ func (c *conversation) ask(ctx context.Context, method, path string, body []byte
 }
 
 func (c *conversation) result(ctx context.Context, method, path string, query url.Values, body []byte) (result wire.Result, err error) {
-	answer, err := c.exchange(ctx, method, path, query, body)
+	text, err := c.exchange(ctx, method, path, query, body)
 	if err != nil {
 		return result, err
 	}
-	if result, err = decodeResult(answer); err != nil {
+	if result, err = decodeResult(text); err != nil {
 		return wire.Result{}, err
 	}
 	if result.Status == "" || !isCommandID(result.ID) {
@@ -324,9 +326,14 @@ func isCommandID(id string) bool {
 var errStrange = problem.Unavailablef("its answer is not one of an agent")
 
 // exchange sends one request. The token travels in the query, where the protocol wants it,
-// so no error of net/http may come out of here as it is.
+// so no error of net/http may come out of here as it is. The memory of the answer counts to the share of the context, or else of the
+// conversation, which holds the memory until its next request or its end.
 func (c *conversation) exchange(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
 	query.Set(wire.QueryToken, c.token.Reveal())
+	if answer.Of(ctx) == nil {
+		c.share.End()
+		ctx = answer.With(ctx, c.share)
+	}
 	target := c.base.String() + path + "?" + query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
@@ -349,15 +356,11 @@ func (c *conversation) exchange(ctx context.Context, method, path string, query 
 	if err != nil {
 		return nil, driver.Trouble(err, c.secrets...)
 	}
-	answer, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if err != nil {
-		return nil, driver.Trouble(err, c.secrets...)
-	}
+	text := driver.Body(resp)
 	if resp.StatusCode != http.StatusOK {
-		return nil, c.refusal(method, resp.StatusCode, answer)
+		return nil, c.refusal(method, resp.StatusCode, text)
 	}
-	return answer, nil
+	return text, nil
 }
 
 // noSuchCommand is in what ironic-python-agent (400) and Metal3's fake of it (500) answer to a command that they do not know.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -31,8 +32,11 @@ type Orders struct {
 
 var _ driver.Orders = Orders{}
 
-// maxOrders bounds an agent's list of commands in bytes: it repeats their parameters, config drives among them.
-const maxOrders = 24 << 20
+// maxOrders bounds an answer in bytes without the parameters that it repeats, config drives among them. The largest is the plan of a repair.
+const maxOrders = 12 << 20
+
+// maxReceived bounds an answer in bytes with them. What lies behind is cut off, so that the answer is no JSON.
+const maxReceived = 24 << 20
 
 // maxDetails has room for two checksums and the name of an image.
 const maxDetails = 700
@@ -48,7 +52,7 @@ func (o Orders) Give(ctx context.Context, n *metal.Node, a driver.Agent, name st
 		return wire.Result{}, err
 	}
 	var result wire.Result
-	err = o.with(n, a, name, func(c *conversation) (err error) {
+	err = o.with(n, a, name, single, func(c *conversation) (err error) {
 		result, err = c.result(ctx, http.MethodPost, wire.CommandsPath, url.Values{wire.QueryWait: {"false"}}, body)
 		clean(c, result.Error)
 		return err
@@ -56,10 +60,10 @@ func (o Orders) Give(ctx context.Context, n *metal.Node, a driver.Agent, name st
 	return result, err
 }
 
-// List gives the commands that the agent has taken.
+// List gives the commands that the agent has taken, without their outcomes.
 func (o Orders) List(ctx context.Context, n *metal.Node, a driver.Agent) ([]wire.Result, error) {
 	var list []wire.Result
-	err := o.with(n, a, "list of commands", func(c *conversation) error {
+	err := o.with(n, a, "list of commands", listed, func(c *conversation) error {
 		answer, err := c.exchange(ctx, http.MethodGet, wire.CommandsPath, url.Values{}, nil)
 		if err != nil {
 			return err
@@ -76,6 +80,7 @@ func (o Orders) List(ctx context.Context, n *metal.Node, a driver.Agent) ([]wire
 				return err
 			}
 			clean(c, result.Error)
+			result.Outcome = nil
 			list = append(list, result)
 		}
 		return nil
@@ -86,7 +91,7 @@ func (o Orders) List(ctx context.Context, n *metal.Node, a driver.Agent) ([]wire
 // Command gives one command of the agent by its id.
 func (o Orders) Command(ctx context.Context, n *metal.Node, a driver.Agent, id string) (wire.Result, error) {
 	var result wire.Result
-	err := o.with(n, a, "command "+id, func(c *conversation) (err error) {
+	err := o.with(n, a, "command "+id, single, func(c *conversation) (err error) {
 		result, err = c.result(ctx, http.MethodGet, wire.CommandsPath+url.PathEscape(id), url.Values{}, nil)
 		clean(c, result.Error)
 		if err == nil && result.ID != id {
@@ -97,13 +102,22 @@ func (o Orders) Command(ctx context.Context, n *metal.Node, a driver.Agent, id s
 	return result, err
 }
 
+// single and listed leave out of an answer what no caller reads.
+func single(from io.Reader) io.Reader {
+	return withoutMembers(io.LimitReader(from, maxReceived), commandDepth, paramsMember)
+}
+
+func listed(from io.Reader) io.Reader {
+	return withoutMembers(io.LimitReader(from, maxReceived), listDepth, paramsMember, outcomeMember)
+}
+
 // with holds a conversation; its errors name the order and the node.
-func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conversation) error) error {
+func (o Orders) with(n *metal.Node, a driver.Agent, what string, filter func(io.Reader) io.Reader, talk func(*conversation) error) error {
 	secrets := imageSecrets(n)
 	if n.Plan != nil {
 		secrets = append(secrets, secret.New(n.Plan.Path)) // an agent tells where it fetches from
 	}
-	c, err := dial(driver.HTTPConfig{Protocol: "agent", Locks: o.Locks, Limit: maxOrders, Control: o.Control, Timeout: o.Timeout}, a, secrets...)
+	c, err := dial(driver.HTTPConfig{Protocol: "agent", Locks: o.Locks, Filter: filter, Limit: maxOrders, Control: o.Control, Timeout: o.Timeout}, a, secrets...)
 	if err == nil {
 		err = talk(c)
 		c.release()

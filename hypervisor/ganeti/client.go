@@ -24,6 +24,8 @@ import (
 
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/wire/answer"
+	"salvor/wire/loose"
 )
 
 // Config is how a cluster is reached.
@@ -43,8 +45,10 @@ type Config struct {
 const (
 	defaultPort = "5080"
 	// maxBulk and maxOne bound answers, in bytes: an instance is about 4 KiB.
-	maxBulk, maxOne = 256 << 20, 4 << 20
-	maxWords        = 500 // of the cluster's in an error of ours
+	maxBulk, maxOne = 64 << 20, 4 << 20
+	// maxValues bounds the JSON values of an answer about all instances, of which each has about 150.
+	maxValues = 2_000_000
+	maxWords  = 500 // of the cluster's in an error of ours
 )
 
 // Client speaks to one cluster. It is safe for use by several goroutines.
@@ -138,6 +142,8 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // get reads a resource into doc.
 func (c *Client) get(ctx context.Context, limit int64, doc any, query url.Values, parts ...string) error {
+	ctx, end := answer.Begin(ctx)
+	defer end()
 	body, err := c.send(ctx, http.MethodGet, limit, nil, query, parts...)
 	if err != nil {
 		return err
@@ -151,13 +157,15 @@ func (c *Client) get(ctx context.Context, limit int64, doc any, query url.Values
 // submit asks for work and returns its job's number. It is sent once: what became of a
 // request whose answer was lost, the instance itself tells.
 func (c *Client) submit(ctx context.Context, method string, body any, query url.Values, parts ...string) (jobID, error) {
-	answer, err := c.send(ctx, method, maxOne, body, query, parts...)
+	ctx, end := answer.Begin(ctx)
+	defer end()
+	text, err := c.send(ctx, method, maxOne, body, query, parts...)
 	if err != nil {
 		return 0, err
 	}
 	var id jobID
-	if err := json.Unmarshal(answer, &id); err != nil || id <= 0 {
-		return 0, problem.Unavailablef("RAPI of %s: %s %s gave no job number but %s", c.base.Host, method, path.Join(parts...), sanitizeForeignText(string(answer)))
+	if err := json.Unmarshal(text, &id); err != nil || id <= 0 {
+		return 0, problem.Unavailablef("RAPI of %s: %s %s gave no job number but %s", c.base.Host, method, path.Join(parts...), sanitizeForeignText(string(text)))
 	}
 	return id, nil
 }
@@ -193,17 +201,21 @@ func (c *Client) send(ctx context.Context, method string, limit int64, body any,
 		return nil, c.trouble(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	values := loose.MaxValues
+	if limit == maxBulk {
+		values = maxValues
+	}
+	text, err := answer.ReadUpTo(ctx, answer.Of(ctx), resp.Body, limit, values)
+	if errors.Is(err, answer.ErrTooLarge) {
+		return nil, problem.Unavailablef("RAPI of %s: the answer for %s is longer than %d bytes", c.base.Host, path.Join(parts...), limit)
+	}
 	if err != nil {
 		return nil, c.trouble(ctx, err)
 	}
-	if int64(len(answer)) > limit {
-		return nil, problem.Unavailablef("RAPI of %s: the answer for %s is longer than %d bytes", c.base.Host, path.Join(parts...), limit)
-	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, c.refusal(resp.StatusCode, method+" "+path.Join(parts...), answer)
+		return nil, c.refusal(resp.StatusCode, method+" "+path.Join(parts...), text)
 	}
-	return answer, nil
+	return text, nil
 }
 
 // trouble is an error of the wire.
@@ -223,10 +235,10 @@ func (c *Client) trouble(ctx context.Context, err error) error {
 }
 
 // refusal gives an answer that is no 200 its kind. The words of Ganeti's errors are escaped for HTML.
-func (c *Client) refusal(code int, what string, answer []byte) error {
+func (c *Client) refusal(code int, what string, text []byte) error {
 	var doc struct{ Message, Explain string }
-	message := string(answer)
-	if json.Unmarshal(answer, &doc) == nil && doc.Message != "" {
+	message := string(text)
+	if json.Unmarshal(text, &doc) == nil && doc.Message != "" {
 		message = html.UnescapeString(doc.Message)
 		if doc.Explain != "" {
 			message += " (" + html.UnescapeString(doc.Explain) + ")"

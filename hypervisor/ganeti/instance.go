@@ -1,6 +1,7 @@
 package ganeti
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -186,13 +187,41 @@ func (n *nameCache) replace(all []*instance) {
 	n.names = names
 }
 
+// maxInstances bounds how many instances of a cluster are read.
+const maxInstances = 20_000
+
+// instanceList is the instances of a cluster, decoded one after the other: an instance needs more memory than its shortest text, {}.
+type instanceList []*instance
+
+// UnmarshalJSON is json.Unmarshaler's.
+func (l *instanceList) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	from := json.NewDecoder(bytes.NewReader(text))
+	if open, err := from.Token(); err != nil || open != json.Delim('[') {
+		return problem.Invalidf("it is no list of instances")
+	}
+	for from.More() {
+		if len(*l) == maxInstances {
+			return problem.Invalidf("it has more than %d instances", maxInstances)
+		}
+		var in *instance
+		if err := from.Decode(&in); err != nil {
+			return err
+		}
+		*l = append(*l, in)
+	}
+	return nil
+}
+
 // instances reads all by one call.
 func (c *Client) instances(ctx context.Context) ([]*instance, error) {
-	var all []*instance
-	if err := c.get(ctx, maxBulk, &all, url.Values{"bulk": {"1"}}, "instances"); err != nil {
+	var list instanceList
+	if err := c.get(ctx, maxBulk, &list, url.Values{"bulk": {"1"}}, "instances"); err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(in *instance) bool { return in == nil || in.Name == "" })
+	all := slices.DeleteFunc([]*instance(list), func(in *instance) bool { return in == nil || in.Name == "" })
 	c.names.replace(all)
 	return all, nil
 }

@@ -14,10 +14,14 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/wire/answer"
 )
 
-// maxAnswer bounds an answer, in bytes: a node is about 10 KiB.
-const maxAnswer = 256 << 20
+// maxAnswer bounds an answer in bytes, and maxValues its JSON values. A node is about 10 KiB and 150 values, and a page has 1000 nodes at most.
+const (
+	maxAnswer = 64 << 20
+	maxValues = 1_000_000
+)
 
 // transport carries requests to the endpoint, with a token of Keystone where it wants one.
 func (c Config) transport() (http.RoundTripper, error) {
@@ -32,10 +36,10 @@ func (c Config) transport() (http.RoundTripper, error) {
 		}
 		trust.RootCAs = pool
 	}
-	plain := &http.Transport{
+	plain := answer.Transport(&http.Transport{
 		TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute,
-	}
+	}, maxAnswer, maxValues)
 	if c.Login != compute.LoginKeystone {
 		return plain, nil
 	}
@@ -57,11 +61,11 @@ func (k *keystoneTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := k.inner.RoundTrip(withAuthToken(r, token))
-	if err != nil || answer.StatusCode != http.StatusUnauthorized || r.Body != nil && r.GetBody == nil {
-		return answer, err
+	resp, err := k.inner.RoundTrip(withAuthToken(r, token))
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || r.Body != nil && r.GetBody == nil {
+		return resp, err
 	}
-	answer.Body.Close()
+	resp.Body.Close()
 	if token, err = k.login(r.Context(), token); err != nil {
 		return nil, err
 	}

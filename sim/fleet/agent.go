@@ -204,7 +204,7 @@ func (f *Fleet) command(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	m := &f.machines[i]
-	done := wire.Result{ID: "1", Name: wire.FinalizeRescue, Params: map[string]any{}, Status: wire.Succeeded, Outcome: json.RawMessage("null")}
+	done := wire.Result{ID: "1", Name: wire.FinalizeRescue, Params: json.RawMessage("{}"), Status: wire.Succeeded, Outcome: json.RawMessage("null")}
 	if r.Method == http.MethodGet {
 		list := wire.CommandList{Commands: []wire.Result{}}
 		m.mu.Lock()

@@ -107,11 +107,12 @@ type Volume struct {
 
 // Result is the answer to a command, and an element of CommandList.
 type Result struct {
-	ID     string         `json:"id"`
-	Name   string         `json:"command_name"`
-	Params map[string]any `json:"command_params"`
-	Status string         `json:"command_status"`
-	Error  *CommandError  `json:"command_error"`
+	ID   string `json:"id"`
+	Name string `json:"command_name"`
+	// Params repeats the params of the command. Control planes ignore it.
+	Params json.RawMessage `json:"command_params"`
+	Status string          `json:"command_status"`
+	Error  *CommandError   `json:"command_error"`
 	// Outcome is null, Text, StepList, StepOutcome, HostKey or NetworkCheck, by the command.
 	Outcome json.RawMessage `json:"command_result"`
 }

@@ -20,6 +20,7 @@ import (
 	"salvor/driver/redfish/refusal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/wire/answer"
 )
 
 // How to log in.
@@ -70,6 +71,7 @@ type Conversation struct {
 	session  string // path of the BMC's session; empty: the conversation has none, or none that can be deleted
 	token    secret.Value
 	basic    bool
+	share    *answer.Share  // of the answer in hand
 	renewals int            // how many sessions the BMC has forgotten
 	asked    bool           // a request has succeeded in the present session
 	sent     bool           // the last request had a connection, so that the BMC may have got it
@@ -84,7 +86,7 @@ func Open(ctx context.Context, settings Settings) (*Conversation, error) {
 	if settings.Memory == nil {
 		settings.Memory = new(memory.Memory)
 	}
-	c := &Conversation{settings: settings, ctx: ctx}
+	c := &Conversation{settings: settings, ctx: ctx, share: answer.NewShare()}
 	if settings.Auth == Basic {
 		c.begin(Basic)
 		return c, nil
@@ -119,13 +121,14 @@ func (c *Conversation) begin(auth string) {
 	s := c.settings
 	s.Login.Method = auth
 	wire := driver.HTTPConfig{Protocol: "redfish", Base: s.Base, TLS: s.TLS, Locks: s.Locks, Control: s.Control, Logins: s.Logins, LogsIn: logsIn, Login: s.Login}
-	c.http, c.release = wire.Client()
+	client, release := wire.Client()
+	c.http, c.release = client, func() { c.share.End(); release() }
 	c.settings.Login, c.basic = s.Login, auth == Basic
 }
 
 // Resume goes on with a conversation in another operation. What was masked for the former one is forgotten.
 func (c *Conversation) Resume(ctx context.Context) *Conversation {
-	return &Conversation{settings: c.settings, ctx: ctx, http: c.http, release: c.release, session: c.session, token: c.token, basic: c.basic, asked: true}
+	return &Conversation{settings: c.settings, ctx: ctx, http: c.http, release: c.release, session: c.session, token: c.token, basic: c.basic, asked: true, share: c.share}
 }
 
 // HasSession tells whether the conversation has a session of the BMC, which another operation can go on with.
@@ -176,8 +179,9 @@ func (c *Conversation) openSession() error {
 }
 
 // login sends name and password to the sessions of the BMC.
-func (c *Conversation) login(path string) (*answer, error) {
+func (c *Conversation) login(path string) (*reply, error) {
 	a, err := c.ask(http.MethodPost, path, map[string]string{"UserName": c.settings.Login.Username, "Password": c.settings.Login.Password.Reveal()}, nil)
+	defer c.share.End()
 	if err != nil {
 		return nil, c.fault(http.MethodPost, path, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"salvor/driver/redfish/link"
 	"salvor/driver/redfish/refusal"
 	"salvor/problem"
+	"salvor/wire/answer"
 	"salvor/wire/loose"
 )
 
@@ -23,8 +24,8 @@ const jsonType = "application/json"
 // maxHops bounds how many redirects one request follows.
 const maxHops = 4
 
-// answer is the answer to a request that succeeded.
-type answer struct {
+// reply is the answer to a request that succeeded.
+type reply struct {
 	status int
 	header http.Header
 	body   []byte
@@ -35,7 +36,7 @@ type answer struct {
 // ask sends a request with what the login gave, and follows redirects of the BMC to another spelling of the path. An answer that is no success
 // is a *refusal.Refusal. Each order has a connection of its own, because a BMC that cuts a connection at its second use would leave open
 // whether the BMC took the order.
-func (c *Conversation) ask(method, ref string, body any, headers map[string]string) (*answer, error) {
+func (c *Conversation) ask(method, ref string, body any, headers map[string]string) (*reply, error) {
 	c.sent = false
 	to, err := link.Resolve(RootPath, ref)
 	switch {
@@ -70,7 +71,7 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 				return nil, within
 			}
 			c.asked = true
-			return &answer{resp.StatusCode, resp.Header, text, to.Path, within}, nil
+			return &reply{resp.StatusCode, resp.Header, text, to.Path, within}, nil
 		case resp.StatusCode >= 300 && resp.StatusCode < 400 && resp.Header.Get("Location") != "":
 			if to, err = c.redirected(method, to, resp); err != nil {
 				return nil, err
@@ -97,17 +98,20 @@ func (c *Conversation) ask(method, ref string, body any, headers map[string]stri
 				c.settings.Logins.Refused(c.ctx, c.settings.Login)
 			}
 		}
-		return nil, refusal.New(resp.StatusCode, text)
+		r := refusal.New(resp.StatusCode, text)
+		c.share.End()
+		return nil, r
 	}
 }
 
-// send sends one request and reads the whole answer.
+// send sends one request and reads the whole answer, whose memory the conversation holds until the text is decoded or the next request is sent.
 func (c *Conversation) send(method string, to *url.URL, content []byte, headers map[string]string) (*http.Response, []byte, error) {
 	at := *c.settings.Base
 	at.Path, at.RawPath, at.RawQuery = to.Path, to.RawPath, to.RawQuery
 	c.sent = false
+	c.share.End()
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { c.sent = true }}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(c.ctx, trace), method, at.String(), nil)
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(answer.With(c.ctx, c.share), trace), method, at.String(), nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,10 +136,9 @@ func (c *Conversation) send(method string, to *url.URL, content []byte, headers 
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
+	text := driver.Body(resp)
 	c.received += len(text)
-	return resp, bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), err
+	return resp, bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), nil
 }
 
 // redirected is where a redirect leads that keeps method and body: to the same path with or without its last slash, and for reads and the
@@ -204,6 +207,7 @@ func (c *Conversation) getOnce(ref string, doc any) (etag string, err error) {
 		text = withPaths(text, a.path)
 	}
 	odd, err := loose.Decode(text, doc)
+	c.share.End()
 	if err != nil {
 		return "", problem.Unavailablef("%w: what it answers for %s is cut off or damaged", errPage, driver.Sanitize(a.path))
 	}
@@ -214,7 +218,7 @@ func (c *Conversation) getOnce(ref string, doc any) (etag string, err error) {
 }
 
 // read reads a page of Redfish: an object. A page of something else, such as a login page, is called that.
-func (c *Conversation) read(ref string) (*answer, error) {
+func (c *Conversation) read(ref string) (*reply, error) {
 	a, err := c.ask(http.MethodGet, ref, nil, nil)
 	if err != nil {
 		return nil, c.fault(http.MethodGet, ref, err)
@@ -250,7 +254,7 @@ const strangeTries = 3
 
 // strangePage is the error of a page that is no Redfish. Where the resource answered a short time ago, the BMC may be starting, and only time
 // bounds how often the page is asked for.
-func (c *Conversation) strangePage(a *answer, what string) error {
+func (c *Conversation) strangePage(a *reply, what string) error {
 	text := ""
 	if len(bytes.TrimSpace(a.body)) > 0 {
 		text = ": " + c.Quote(refusal.PlainPage(a.body))
@@ -312,6 +316,7 @@ func (c *Conversation) Patch(ref, etag string, body any) (o Order, err error) {
 
 func (c *Conversation) write(method, ref string, body any, headers map[string]string) (Order, error) {
 	a, err := c.ask(method, ref, body, headers)
+	defer c.share.End()
 	c.settings.Memory.Ordered(c.settings.Key)
 	if err == nil {
 		o := newOrder(a)

@@ -38,13 +38,19 @@ func (t Task) HasFailed() bool {
 // HasEnded tells whether the task works no more.
 func (t Task) HasEnded() bool { return t.State == "Completed" || t.HasFailed() }
 
+// maxOrderAnswer bounds what an Order keeps of the answer, in bytes: the memory of the answer is given back with the order in hand.
+const maxOrderAnswer = 256 << 10
+
 // newOrder reads from an answer what the BMC has made of an order: a task, or a resource, which the Location header names, or else the body.
-func newOrder(a *answer) Order {
+func newOrder(a *reply) Order {
 	var doc any
 	if len(a.body) > 0 {
 		_, _ = loose.Decode(a.body, &doc)
 	}
-	o := Order{Created: cmp.Or(link.Join(a.path, a.header.Get("Location")), link.Join(a.path, link.In(doc))), body: a.body}
+	o := Order{Created: cmp.Or(link.Join(a.path, a.header.Get("Location")), link.Join(a.path, link.In(doc)))}
+	if len(a.body) <= maxOrderAnswer {
+		o.body = a.body
+	}
 	members, _ := doc.(map[string]any)
 	kind, _ := members["@odata.type"].(string)
 	own := link.Join(a.path, link.In(members["@odata.id"]))
@@ -66,6 +72,7 @@ func (c *Conversation) Task(path string) (Task, error) {
 		return ended, nil
 	}
 	a, err := c.ask(http.MethodGet, path, nil, nil)
+	defer c.share.End()
 	var r *refusal.Refusal
 	if errors.As(err, &r) && !r.IsTemporary() {
 		switch {
