@@ -29,17 +29,25 @@ func (r *recentLog) Write(line []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.text = append(r.text, line...)
-	if over := len(r.text) - maxRecent; over > 0 {
-		cut := bytes.IndexByte(r.text[over:], '\n') + 1
-		r.text = bytes.Clone(r.text[over+cut:])
+	if len(r.text) > 2*maxRecent { // a cut copies the text, so most lines make none
+		r.text = bytes.Clone(lastLines(r.text))
 	}
 	return len(line), nil
+}
+
+// lastLines is the end of a log that is kept, from the begin of a line.
+func lastLines(text []byte) []byte {
+	over := len(text) - maxRecent
+	if over <= 0 {
+		return text
+	}
+	return text[over+bytes.IndexByte(text[over:], '\n')+1:]
 }
 
 func (r *recentLog) bytes() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return bytes.Clone(r.text)
+	return bytes.Clone(lastLines(r.text))
 }
 
 // teeLogger logs into both.

@@ -47,7 +47,7 @@ func TestBadNodes(t *testing.T) {
 		post("1.82", `null`, 400, "must be a JSON object"),
 		post("1.82", `"x"`, 400, "must be a JSON object"),
 		post("1.82", deep, 400, "nested deeper than 25"),
-		post("1.82", bomb, 400, "nested deeper than 25"),
+		post("1.82", bomb, 400, "more than 262144 values"),
 		post("1.82", `{"extra":"`+strings.Repeat("x", 1<<20)+`"}`, 413, "larger than 1048576 bytes"),
 		post("1.82", "{\"driver\":\"\xff\"}", 400, "UTF-8"),
 		post("1.82", `{"driver":"fake-hardware","extra":{"a":"\u0000"}}`, 400, "NUL"),

@@ -132,7 +132,9 @@ func (b *needBench) told(name string) bool {
 // boot asks for what the firmware of the plan asks for, and gives why it did not get it.
 func (b *needBench) boot(t *testing.T) string {
 	t.Helper()
+	b.mu.Lock()
 	b.refused = nil
+	b.mu.Unlock()
 	plan := b.plans.node.Plan
 	if plan.Method == metal.BootIPXE {
 		for _, name := range b.server.networkLoaders(plan.FirmwareMode) {
@@ -154,16 +156,19 @@ func (b *needBench) boot(t *testing.T) string {
 		}
 		resp, body := b.get(t, name)
 		if b.told(name) != (resp.StatusCode != 200) {
-			t.Errorf("%s: %d %.40q, told %v", name, resp.StatusCode, body, b.refused)
+			t.Errorf("%s: status %d with %.40q; want it told as refused if the status is not 200, told: %v", name, resp.StatusCode, body, b.told(name))
 		}
 	}
-	if len(b.refused) == 0 {
+	b.mu.Lock()
+	refused := slices.Clone(b.refused)
+	b.mu.Unlock()
+	if len(refused) == 0 {
 		return ""
 	}
-	if r := b.refused[0]; !r.Final {
+	if r := refused[0]; !r.Final {
 		t.Errorf("%s: the refusal is not final: %s", r.File, r.Why)
 	}
-	return b.refused[0].Why
+	return refused[0].Why
 }
 
 // TestWhatIsCheckedIsWhatIsServed: for each way to boot and each defect of each boot loader, kernel and ramdisk, the check of the plan

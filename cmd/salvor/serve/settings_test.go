@@ -14,7 +14,7 @@ import (
 
 // wrongSettings are values that no key of driver_info takes, by key. A nil list: the key takes every text, or other checks read it.
 var wrongSettings = map[string][]any{
-	"redfish_address":             {"", "http://", "ftp://192.0.2.7", "https://192.0.2.7/redfish/v1/Systems/1", "https://u:p@192.0.2.7", "https://2001:db8::7", "https://192.0.2.7:x", " ", "https://192.0.2.7?a=b", "https://[fe80::1%eth0"},
+	"redfish_address":             {"", "http://", "ftp://192.0.2.7", "https://192.0.2.7/redfish/v1/Systems/1", "https://u:p@192.0.2.7", "https://2001:db8::7:443:x", "https://192.0.2.7:x", " ", "https://192.0.2.7?a=b", "https://[fe80::1%eth0"},
 	"redfish_system_id":           {"a/b", "//host/x", "a?b", "http://host/x"},
 	"redfish_auth_type":           {"digest", "Basic "},
 	"redfish_verify_ca":           {"/nowhere/ca.pem", 7.0, "perhaps"},
@@ -117,7 +117,7 @@ func TestValidateReadsForbiddenAddresses(t *testing.T) {
 	}})
 	con := node.New(node.Config{Drivers: types})
 	for _, c := range []struct{ driver, key, value string }{
-		{"redfish", "redfish_address", "https://192.0.2.7"}, {"redfish", "redfish_address", "http://192.0.2.7"}, {"redfish", "redfish_address", "https://[fe80::1%25lo]"}, {"redfish", "redfish_address", "https://[2001:db8::7]:8443"},
+		{"redfish", "redfish_address", "https://192.0.2.7"}, {"redfish", "redfish_address", "http://192.0.2.7"}, {"redfish", "redfish_address", "https://[fe80::1%25lo]"}, {"redfish", "redfish_address", "https://[2001:db8::7]:8443"}, {"redfish", "redfish_address", "https://2001:db8::7"},
 		{"ilo", "ilo_address", "192.0.2.7"}, {"ipmi", "ipmi_address", "192.0.2.7"}, {"ipmi", "ipmi_address", "2001:db8::7"},
 	} {
 		for _, hw := range types {
