@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -175,6 +176,7 @@ func (h *heldLease) close() {
 // leaseSight is what a lease said, and since when it says so, in the machine's alive time.
 type leaseSight struct {
 	raw   string
+	nonce string // of the newest text that could be read as a lease
 	since time.Duration
 	at    time.Duration
 }
@@ -237,9 +239,9 @@ func (d *diskLeases) unchanged(path string, l diskLease, raw []byte) (age time.D
 		d.sight[path] = last
 		return now - last.since, false, nil
 	}
-	d.sight[path] = leaseSight{raw: string(raw), since: now, at: now}
-	before, _ := parseLease([]byte(last.raw))
-	return 0, known && (before.Nonce == l.Nonce || l.Nonce == ""), nil
+	nonce := cmp.Or(l.Nonce, last.nonce) // a lease that is read amid a write tells none
+	d.sight[path] = leaseSight{raw: string(raw), nonce: nonce, since: now, at: now}
+	return 0, known && nonce == last.nonce, nil
 }
 
 // setArriving notes that the guest of a server comes by a live migration, or that it came, or does not come any more.
