@@ -70,7 +70,7 @@ func TestEvacuateRun(t *testing.T) {
 	if !strings.Contains(out, "vm9          needs consent  its store") || !strings.Contains(out, lacking) || !strings.Contains(out, "0 of 4 moved, 1 failed, 1 needs consent, 1 cannot") {
 		t.Error(out)
 	}
-	if _, errs, status = salvor(t, answers(samplePlan("running", "accepted")), "", "evacuate", "run", "vm7", "--wait=1"); status != statusTimedOut || !strings.Contains(errs, "it goes on") {
+	if _, errs, status = salvor(t, answers(samplePlan("running", "accepted")), "", "evacuate", "run", "vm7", "--wait=1"); status != statusTimedOut || !strings.Contains(errs, "it has not ended") {
 		t.Errorf("status %d\n%s", status, errs)
 	}
 	if _, errs, status = salvor(t, answers(samplePlan("drafted", "")), "", "evacuate", "run", sampleUUID, "--to", "vm9"); status != statusUsage {

@@ -134,7 +134,7 @@ func TestJoinedLinesEnd(t *testing.T) {
 		unitSettings(lines)
 		parseSudoers(lines)
 		parsePAM(lines, "/etc/pam.d/a")
-		(&ifupdown{tree: diagnose.NewTree(in.files)}).include(interfacesPath)
+		(&ifupdown{tree: diagnose.NewTree(in.files), read: map[string]bool{}, sourced: map[string]bool{}}).include(interfacesPath)
 	})
 	if text, last := joinLines(lines, 0, unchanged); len(text) > maxJoinedLine+10 || last >= maxJoinedLine {
 		t.Errorf("%d bytes, %d lines", len(text), last)

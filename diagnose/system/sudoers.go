@@ -19,14 +19,16 @@ type sudoersFile struct {
 	problems []brokenEntry
 }
 
-// readSudoers reads sudoers with all that it includes.
+// readSudoers reads sudoers with all that it includes, each file and folder once.
 func readSudoers(tree *diagnose.Tree) []sudoersFile {
 	var out []sudoersFile
+	seen := map[string]bool{}
 	var include func(file string, depth int)
 	include = func(file string, depth int) {
-		if depth > 8 || len(out) >= maxConfigFiles {
+		if depth > 8 || len(out) >= maxConfigFiles || seen[file] {
 			return
 		}
+		seen[file] = true
 		f := sudoersFile{path: file, refused: sudoersRefusal(tree, file)}
 		at := len(out)
 		out = append(out, f)
@@ -47,6 +49,10 @@ func readSudoers(tree *diagnose.Tree) []sudoersFile {
 				}
 				continue
 			}
+			if len(out) >= maxConfigFiles || seen[i.path] {
+				continue
+			}
+			seen[i.path] = true
 			for _, found := range tree.Match(i.path, "*") {
 				info, err := tree.Stat(found)
 				if err == nil && info.Mode().IsRegular() && !strings.Contains(path.Base(found), ".") && !strings.HasSuffix(found, "~") {
