@@ -54,8 +54,8 @@ type Ramdisk struct {
 
 // Boot brings a machine into a ramdisk and back to its own system.
 type Boot interface {
-	// Plan computes the boot plan without touching anything; its Path is fresh and random. The conductor stores it
-	// before PrepareRamdisk, so that whatever fetches early finds it.
+	// Plan computes the boot plan without touching anything; its Path is fresh and random. The conductor stores the plan
+	// before PrepareRamdisk, so that firmware that fetches early finds the plan.
 	Plan(n *metal.Node, r Ramdisk) (*metal.BootPlan, error)
 	// PrepareRamdisk makes n.Plan the next boot: inserts media, sets the boot device. Repeating is harmless.
 	PrepareRamdisk(ctx context.Context, n *metal.Node) error
@@ -180,7 +180,7 @@ type RescueSystem struct {
 	TakesKeys bool
 }
 
-// RescueReader is a Rescue that reads a RescueSystem. It changes nothing, and its errors are those of Finalize.
+// RescueReader is a Rescue that reads a RescueSystem. Reading changes nothing, and fails with the errors of Finalize.
 type RescueReader interface {
 	ReadRescueSystem(ctx context.Context, n *metal.Node, a Agent, f Finalize) (RescueSystem, error)
 }

@@ -36,7 +36,7 @@ const (
 )
 
 // UKI makes a unified kernel image: one PE file that UEFI runs and that holds kernel,
-// ramdisk and parameters. It is not signed, so Secure Boot refuses it.
+// ramdisk and parameters. The image is not signed, so Secure Boot refuses the image.
 func UKI(p Parts) (*Image, error) {
 	u, err := newUKI(p)
 	if err != nil {

@@ -82,7 +82,7 @@ func (s *Server) listen(ctx context.Context, c Interface) (*servedLink, error) {
 func bindUDP(ctx context.Context, name string, at netip.AddrPort) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		// Other servers may serve other interfaces of this machine.
+		// Other programs may bind the same port on other interfaces of this machine.
 		if cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }); cerr != nil || err != nil {
 			return cmp.Or(cerr, err)
 		}

@@ -40,8 +40,8 @@ func (s *Fences) List(ctx context.Context, f compute.ReceiptFilter, p record.Pag
 	return s.store.Receipts().List(ctx, nil, f, p)
 }
 
-// Give writes the receipt of a host that was fenced by these proofs. One that is open is returned, with the proofs that it
-// needs besides; a former one needs all proofs anew. problem.Conflict
+// Give writes the receipt of a host that was fenced by these proofs. An open receipt is returned, with the proofs that the
+// group requires besides; a former receipt needs all proofs anew. problem.Conflict
 // says what the host's group requires and is missing, or which proof a word of the host speaks against. tx is run again after
 // record.ErrChanged.
 func (s *Fences) Give(ctx context.Context, tx job.Tx, hostID string, proofs []compute.Proof, by, words string) (*compute.Receipt, error) {

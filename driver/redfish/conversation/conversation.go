@@ -57,7 +57,7 @@ type Settings struct {
 	Control func(network, address string, c syscall.RawConn) error
 	// Explain gives an error without an answer the words that help, such as those of TLS; nil: it has none.
 	Explain func(error) error
-	// Memory is what this process knows of the BMCs, and Key names this one there.
+	// Memory is what this process knows of all BMCs, and Key names the BMC of this conversation in Memory.
 	Memory *memory.Memory
 	Key    memory.Key
 }

@@ -142,7 +142,7 @@ func (c *Conversation) send(method string, to *url.URL, content []byte, headers 
 }
 
 // redirected is where a redirect leads that keeps method and body: to the same path with or without its last slash, and for reads and the
-// statuses 307 and 308 to another resource of the service. Any other redirect is an error, which names it.
+// statuses 307 and 308 to another resource of the service. An error names any other redirect.
 func (c *Conversation) redirected(method string, from *url.URL, resp *http.Response) (*url.URL, error) {
 	ref := resp.Header.Get("Location")
 	to, err := link.Resolve(from.Path, ref)
