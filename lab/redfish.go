@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 
+	"salvor/lab/odd"
 	"salvor/lab/personality"
 )
 
@@ -27,6 +29,9 @@ type redfishBMC struct {
 		Initiator() Initiator
 		SetInitiator(Initiator)
 	}
+
+	// wasUsed: a request with right credentials has come.
+	wasUsed atomic.Bool
 
 	mu       sync.Mutex
 	sessions map[string]string // id to token
@@ -56,7 +61,26 @@ func (b *redfishBMC) handler() http.Handler {
 	open.HandleFunc("GET /redfish/v1/{$}", b.root)
 	open.HandleFunc("POST /redfish/v1/SessionService/Sessions", b.login)
 	open.Handle("/", b.authenticated(b.closedRoutes()))
-	return b.misbehaving(personality.Redfish(b.spec.Like, trimSlash(open)))
+	return b.misbehaving(b.odd(personality.Redfish(b.spec.Like, trimSlash(open))))
+}
+
+// odd puts the oddities of the Spec before the service. They begin behind the first request with right credentials, because a client is to
+// give up at once when a password that never worked is refused.
+func (b *redfishBMC) odd(service http.Handler) http.Handler {
+	var oddities []odd.BMCOddity
+	for _, text := range b.spec.Odd {
+		if o, err := odd.ParseBMCOddity(text); err == nil { // withDefaults has refused all others
+			oddities = append(oddities, o)
+		}
+	}
+	strange := odd.BMC(service, oddities...)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if b.wasUsed.Load() {
+			strange.ServeHTTP(w, r)
+		} else {
+			service.ServeHTTP(w, r)
+		}
+	})
 }
 
 func (b *redfishBMC) closedRoutes() http.Handler {
@@ -138,6 +162,7 @@ func (b *redfishBMC) authenticated(next http.Handler) http.Handler {
 			redfishError(w, http.StatusUnauthorized, "Base.1.8.NoValidSession", "valid credentials are needed")
 			return
 		}
+		b.wasUsed.Store(true)
 		next.ServeHTTP(w, r)
 	})
 }

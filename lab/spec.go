@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"salvor/lab/odd"
 	"salvor/lab/personality"
 	"salvor/problem"
 )
@@ -54,11 +55,13 @@ type Spec struct {
 	NoDiskLocks bool    `json:"no_disk_locks,omitempty"`
 	BMC         BMCType `json:"bmc"` // redfish
 	// Like has the machines' BMCs behave like those of others; empty: like the lab's own. It decides about BMC.
-	Like     personality.Name `json:"like,omitempty"`
-	Firmware Firmware         `json:"firmware"` // bios
-	Memory   int              `json:"memory"`   // MiB per machine, 512
-	Disk     DiskKind         `json:"disk"`     // tenant
-	Accel    string           `json:"accel"`    // tcg
+	Like personality.Name `json:"like,omitempty"`
+	// Odd are the oddities of the machines' Redfish BMCs, each as odd.BMCOddity prints it. They begin when a client has logged in once.
+	Odd      []string `json:"odd,omitempty"`
+	Firmware Firmware `json:"firmware"` // bios
+	Memory   int      `json:"memory"`   // MiB per machine, 512
+	Disk     DiskKind `json:"disk"`     // tenant
+	Accel    string   `json:"accel"`    // tcg
 	// SOL has BMCs that speak Redfish speak IPMI too, with Serial over LAN, as most real ones do.
 	SOL bool `json:"sol,omitempty"`
 	// Initiator gives the machines an adapter that boots from iSCSI by itself, set up through their Redfish BMC.
@@ -113,6 +116,8 @@ func (s Spec) withDefaults() (Spec, error) {
 		return s, problem.Invalidf("lab bmc %q: want redfish or ipmi", s.BMC)
 	case s.Like != "" && s.BMC != protocolOf(s.Like):
 		return s, problem.Invalidf("lab bmc %q: BMCs like %s speak %s; leave bmc out", s.BMC, s.Like, protocolOf(s.Like))
+	case len(s.Odd) > 0 && s.BMC != Redfish:
+		return s, problem.Invalidf("lab bmc %q: only Redfish BMCs can be odd; leave bmc or odd out", s.BMC)
 	case s.Firmware != BIOS && s.Firmware != UEFI:
 		return s, problem.Invalidf("lab firmware %q: want bios or uefi", s.Firmware)
 	case s.Disk != TenantDisk && s.Disk != BlankDisk:
@@ -121,6 +126,11 @@ func (s Spec) withDefaults() (Spec, error) {
 		return s, problem.Invalidf("lab accel %q: want tcg or kvm", s.Accel)
 	case s.Memory < minMemory:
 		return s, problem.Invalidf("lab memory %d MiB: want %d or more", s.Memory, minMemory)
+	}
+	for _, text := range s.Odd {
+		if _, err := odd.ParseBMCOddity(text); err != nil {
+			return s, err
+		}
 	}
 	if len(s.Program) == 0 {
 		exe, err := os.Executable()
@@ -167,6 +177,7 @@ type machineSpec struct {
 	SOL      bool
 	BMC      BMCType
 	Like     personality.Name
+	Odd      []string
 	Firmware Firmware
 	Memory   int
 	Disk     DiskKind
@@ -195,7 +206,7 @@ func (s Spec) machineSpecs() []machineSpec {
 		name := fmt.Sprintf("m%d", i+1)
 		machines[i] = machineSpec{
 			Name: name, UUID: uuid.NewString(), MAC: fmt.Sprintf("52:54:00:5a:4c:%02x", i+1), Tap: "tap-" + name,
-			Octet: firstOctet + i, BMC: s.BMC, Like: s.Like, Firmware: s.Firmware, Memory: s.Memory, Disk: s.Disk, Accel: s.Accel,
+			Octet: firstOctet + i, BMC: s.BMC, Like: s.Like, Odd: s.Odd, Firmware: s.Firmware, Memory: s.Memory, Disk: s.Disk, Accel: s.Accel,
 			Initiator: s.Initiator && s.BMC == Redfish, SOL: s.BMC == IPMI && !s.Like.UsesPyghmi() || s.BMC == Redfish && s.SOL,
 			User: "admin", Password: hex.EncodeToString(password),
 		}

@@ -5,6 +5,7 @@
 #   ipmi       iPXE through an IPMI BMC, BIOS
 #   uefi       UEFI HTTP boot through a Redfish BMC
 #   uefi-media virtual media through a Redfish BMC, UEFI
+# ODD has lines, each an oddity of the Redfish BMC as salvor lab up --odd takes it.
 # It ends with status 0 only if every proof held.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +24,9 @@ ramdisk=$PWD/build/ramdisk
 
 build_ramdisk minimal
 say "a lab machine: $firmware firmware behind a $bmc BMC, a system on its disk whose password nobody knows"
-lab up --bmc "$bmc" --firmware "$firmware" >"$work/lab.json"
+odd=()
+[ -z "${ODD:-}" ] || while IFS= read -r line; do odd+=(--odd "$line"); done <<<"$ODD"
+lab up --bmc "$bmc" --firmware "$firmware" "${odd[@]}" >"$work/lab.json"
 address=$(machine tenant_address)
 enrol_machine
 

@@ -40,6 +40,7 @@ what it does, and are busy after orders, though for a shorter time. docs/lab.md 
   salvor lab up --like sushy-tools
   salvor lab up --like ilo5 --firmware uefi
   salvor lab up --like virtualbmc
+  salvor lab up --odd "links: trailing slash" --odd "moment: 503 once at /redfish/v1/Systems/m1"
   salvor lab up --sol`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lab.Up(cmd.Context(), *spec)
@@ -55,6 +56,7 @@ what it does, and are busy after orders, though for a shorter time. docs/lab.md 
 	f.BoolVar(&spec.NoDiskLocks, "no-disk-locks", false, "the hosts' QEMUs take no locks on files: nothing else protects a shared disk")
 	addEnumFlag(cmd, &spec.BMC, "bmc", "", "protocol of the BMCs: redfish or ipmi (default redfish, or what the BMCs of --like speak)", lab.Redfish, lab.IPMI)
 	addEnumFlag(cmd, &spec.Like, "like", "", "have the machines' BMCs behave like these of others: "+fmt.Sprint(personality.Names()), personality.Names()...)
+	f.StringArrayVar(&spec.Odd, "odd", nil, "an oddity of the machines' Redfish BMCs, as KIND, \"KIND at /PATH\" or \"KIND at /PATH#MEMBER\" of lab/odd; repeat for more")
 	addEnumFlag(cmd, &spec.Firmware, "firmware", lab.BIOS, "bios or uefi", lab.BIOS, lab.UEFI)
 	f.BoolVar(&spec.SOL, "sol", false, "have BMCs that speak Redfish speak IPMI too, on port 623 with the same user, with Serial over LAN")
 	f.BoolVar(&spec.Initiator, "initiator", false, "give the machines an adapter that boots from iSCSI by itself (redfish only)")

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"salvor/problem"
 )
 
 // BMCKind is one way in which a Redfish service differs from the standard, or from what most services do.
@@ -114,6 +116,47 @@ func BMCKindOf(name string) *BMCKind {
 		return nil
 	}
 	return BMCKinds[i]
+}
+
+// ParseBMCOddity is the inverse of BMCOddity.String. A KIND alone is at every place.
+func ParseBMCOddity(text string) (BMCOddity, error) {
+	name, place, _ := strings.Cut(text, " at /")
+	if place != "" {
+		place = "/" + place
+	}
+	name = strings.TrimSuffix(name, " at "+Place{}.String())
+	kind := BMCKindOf(name)
+	if kind == nil {
+		return BMCOddity{}, problem.Invalidf("odd BMC %q: no kind has this name; lab/odd/bmc_*.go lists the kinds", text)
+	}
+	path, member, _ := strings.Cut(place, "#")
+	return BMCOddity{Kind: kind, Place: Place{Path: path, Member: member}}, nil
+}
+
+// OddestBMCs are n BMCs, each with one kind of every family that costs a client nothing and does not slow down a whole operation. All such
+// kinds of a family take turns.
+func OddestBMCs(n int) [][]BMCOddity {
+	var families []string
+	kinds := map[string][]*BMCKind{}
+	for _, k := range BMCKinds {
+		family, _, _ := strings.Cut(k.Name, ":")
+		if k.Cost != CostNothing || family == "slow" {
+			continue
+		}
+		if kinds[family] == nil {
+			families = append(families, family)
+		}
+		kinds[family] = append(kinds[family], k)
+	}
+	out := make([][]BMCOddity, n)
+	for i := range out {
+		for _, family := range families {
+			of := kinds[family]
+			// Kinds that lie beside each other in a table are siblings, so each BMC takes the next one at a distance.
+			out[i] = append(out[i], BMCOddity{Kind: of[i*max(1, len(of)/n)%len(of)]})
+		}
+	}
+	return out
 }
 
 // Members are the JSON pointers of those values of a resource that the kind changes.

@@ -6,20 +6,25 @@ package demos
 import (
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"salvor/lab/odd"
 )
 
 // limit bounds a demonstration. The longest takes three minutes on two cores, without the packages that it downloads.
 const limit = 12 * time.Minute
 
 // runScript runs a script of test/, with what chooses its kind.
-func runScript(t *testing.T, script, choice string) {
+func runScript(t *testing.T, script, choice string, environment ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "test/"+script)
 	cmd.Dir = "../.."
 	cmd.Env = append(os.Environ(), "DEMO="+choice)
+	cmd.Env = append(cmd.Env, environment...)
 	// SIGTERM lets the script take its machines down.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
@@ -38,3 +43,18 @@ func TestDemoServer(t *testing.T)    { runScript(t, "demo-vm.sh", "uefi") }
 func TestDemoEvacuate(t *testing.T)  { runScript(t, "demo-evacuate.sh", "") }
 func TestDemoRepair(t *testing.T)    { runScript(t, "demo-repair.sh", "") }
 func TestDemoConsole(t *testing.T)   { runScript(t, "demo-console.sh", "") }
+
+// TestDemoOddBMCs rescues a real machine behind each of the ten oddest BMCs and puts the machine back. Virtual media boots half of the
+// machines, UEFI HTTP boot the others.
+func TestDemoOddBMCs(t *testing.T) {
+	for i, oddities := range odd.OddestBMCs(10) {
+		var lines []string
+		for _, o := range oddities {
+			lines = append(lines, o.String())
+		}
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Logf("the BMC is odd by:\n%s", strings.Join(lines, "\n"))
+			runScript(t, "demo.sh", []string{"forgotten", "uefi"}[i%2], "ODD="+strings.Join(lines, "\n"))
+		})
+	}
+}
