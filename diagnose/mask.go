@@ -163,10 +163,10 @@ var (
 	placedParts = []string{"file", "path", "dir", "folder", "credentials", "cred", "creds", "credential", "keytab", "database", "socket", "command", "program"}
 )
 
+var separators = strings.NewReplacer("_", "", "-", "", ".", "")
+
 // bareName is a name in small letters without its separators.
-func bareName(name string) string {
-	return strings.NewReplacer("_", "", "-", "", ".", "").Replace(strings.ToLower(name))
-}
+func bareName(name string) string { return separators.Replace(strings.ToLower(name)) }
 
 // isSecretName tells whether the value of a name is a secret.
 func isSecretName(name string) bool {

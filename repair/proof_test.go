@@ -61,19 +61,20 @@ func TestHostilePlans(t *testing.T) {
 	const hostile = "\x1b[2Jpassword=hunter2"
 	many := make([]string, maxShown+1)
 	for i := range many {
-		many[i] = hostile
+		many[i] = "x"
 	}
+	many[0] = hostile
 	diff := "+" + hostile + "\n  -\tkeeps its blanks\n" + strings.Repeat("x\n", maxDiff)
 	state := &FileState{Kind: hostile, SHA256: hostile, Target: hostile, Attributes: map[string][]byte{"user.secret": []byte("hunter2")}}
 	p := &Plan{Digest: hostile, Mended: many, HostKeys: many}
-	for range maxShown + 1 {
-		p.NotMended = append(p.NotMended, NotMended{hostile, hostile})
-		p.Consents = append(p.Consents, hostile)
-		p.Files = append(p.Files, FileChange{Root: hostile, Path: hostile, Consent: hostile, Findings: many[:1], Before: state, MadeBy: hostile})
-		p.Blocks = append(p.Blocks, BlockChange{Device: hostile, Before: hostile, After: hostile, MadeBy: hostile, Findings: many[:1]})
-		p.Settings = append(p.Settings, Setting{hostile, hostile, hostile})
-		p.Disks = append(p.Disks, DiskChange{Path: hostile, Serial: hostile, WWN: hostile})
-		p.Commands = append(p.Commands, CommandRun{Command: many[:1], Output: hostile})
+	for _, text := range many {
+		p.NotMended = append(p.NotMended, NotMended{text, text})
+		p.Consents = append(p.Consents, diagnose.Consent(text))
+		p.Files = append(p.Files, FileChange{Root: text, Path: text, Consent: diagnose.Consent(text), Findings: many[:1], Before: state, MadeBy: text})
+		p.Blocks = append(p.Blocks, BlockChange{Device: text, Before: text, After: text, MadeBy: text, Findings: many[:1]})
+		p.Settings = append(p.Settings, Setting{SettingKind(text), text, text})
+		p.Disks = append(p.Disks, DiskChange{Path: text, Serial: text, WWN: text})
+		p.Commands = append(p.Commands, CommandRun{Command: many[:1], Output: text})
 	}
 	p.Files[0].Diff, p.Files[0].After = diff, state
 	clean := p.Sanitize()

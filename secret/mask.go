@@ -39,6 +39,9 @@ func isMarked(key string) bool {
 	return false
 }
 
+// standardBase64 rewrites the digits of base64 for URLs.
+var standardBase64 = strings.NewReplacer("-", "+", "_", "/")
+
 // encoded is a word that may be base64, as in a header of HTTP with user and password.
 var encoded = regexp.MustCompile(`[A-Za-z0-9+/_-]{8,}={0,2}`)
 
@@ -52,7 +55,7 @@ func Hide(text string, secrets ...Value) string {
 		text = strings.ReplaceAll(text, s.Reveal(), Mask)
 	}
 	return encoded.ReplaceAllStringFunc(text, func(word string) string {
-		plain := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(word, "="))
+		plain := standardBase64.Replace(strings.TrimRight(word, "="))
 		b, err := base64.RawStdEncoding.DecodeString(plain)
 		if err != nil {
 			return word

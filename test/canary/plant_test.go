@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"salvor/test/must"
+	"salvor/test/program"
 )
 
 // ids are what was made, by kind.
@@ -155,7 +156,12 @@ func (w *world) driveRedfish() string {
 	w.until("the agent is told the hash", func() bool { return cryptHash.MatchString(w.finals.String()) })
 	w.look("while the agent refuses")
 	w.agent.Close() // an agent that is gone after it was told has taken it
-	w.until("rescue", func() bool { return w.node(id)["provision_state"] == "rescue" })
+	program.Until(w, "rescue", 2*patience, func() error {
+		if state := w.node(id)["provision_state"]; state != "rescue" {
+			return fmt.Errorf("the node is %v", state)
+		}
+		return nil
+	})
 	w.quote(true)
 	w.verb(id, "unrescue", nil)
 	w.try("GET", "/v1/nodes/"+id+"/management/boot_device", nil)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,8 @@ type world struct {
 	bmcURL  string
 	agent   *httptest.Server
 	finals  program.Buffer // what agents were sent
+	// failures counts the commands that the agent refused.
+	failures atomic.Int32
 
 	hostLog program.Buffer
 	host    *sim.Host
@@ -141,7 +144,12 @@ func (w *world) machines() {
 	w.agent = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 		_, _ = w.finals.Write(body)
-		rw.WriteHeader(http.StatusInternalServerError)
+		// An agent that fails too often ends the rescue within seconds, and one that is busy is waited for, however long a look takes.
+		status := http.StatusInternalServerError
+		if w.failures.Add(1) > 2 {
+			status = http.StatusConflict
+		}
+		rw.WriteHeader(status)
 		_, _ = fmt.Fprintf(rw, `{"code": 500, "type": "X", "message": "cannot do %s of %s", "details": %q}`, body, r.URL, body)
 	}))
 	w.Cleanup(w.agent.Close)
