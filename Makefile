@@ -102,9 +102,10 @@ UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
 # SQLite is C, translated, and works in memory of its own: to watch each of its accesses would make most of the time, and could find nothing of ours.
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
 
-# Packages that call programs one after the other, and the rules of a diagnosis, have no goroutines: their tests run without the race
-# detector, and all others under it. No test runs both ways, but for the sweeps. make soak has all under the race detector.
-CALLING := . ./cmd/salvor ./diagnose/... ./test/mutants ./test/recipes ./test/runner ./test/sentence
+# Packages that call programs one after the other, those of an agent's steps, and the rules of a diagnosis start no goroutines: their tests
+# run without the race detector, and all others under it. No test runs both ways, but for the sweeps. make soak has all under the race detector.
+CALLING := . ./cmd/salvor ./diagnose/... ./agent/disk ./agent/efi ./agent/examine ./agent/image ./agent/inventory ./agent/repair ./agent/step ./boot/media \
+	./repair/... ./storage/tgt ./wire/loose ./test/mutants ./test/recipes ./test/runner ./test/sentence
 # LONGEST are the packages whose tests take longest. They begin first, so that none of them runs alone in the end.
 LONGEST := salvor/conductor/server salvor/conductor/node salvor/store salvor/host salvor/api/ironic salvor/compute/service salvor/job
 # Both list the packages whose paths a grep lets through: calling-of those of CALLING, racing-of all others.
