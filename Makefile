@@ -102,10 +102,12 @@ UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
 # SQLite is C, translated, and works in memory of its own: to watch each of its accesses would make most of the time, and could find nothing of ours.
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
 
-# Packages that call programs one after the other, those of an agent's steps, and the rules of a diagnosis start no goroutines: their tests
-# run without the race detector, and all others under it. No test runs both ways, but for the sweeps. make soak has all under the race detector.
+# Packages that call programs, salvor itself among them, those of an agent's steps, and the rules of a diagnosis share no memory among
+# goroutines: their tests run without the race detector, and all others under it. No test runs both ways, but for the sweeps. make soak has all under the race detector.
 CALLING := . ./cmd/salvor ./diagnose/... ./agent/disk ./agent/efi ./agent/examine ./agent/image ./agent/inventory ./agent/repair ./agent/step ./boot/media \
-	./repair/... ./storage/tgt ./wire/loose ./test/mutants ./test/recipes ./test/runner ./test/sentence
+	./repair/... ./storage/tgt ./wire/loose ./test/advisory ./test/canary ./test/causes ./test/crash ./test/fault ./test/gettingstarted ./test/gophercloud \
+	./test/metal ./test/mutants ./test/preflight ./test/recipes ./test/reportschema ./test/runner ./test/sentence ./test/stress ./test/systemd ./test/tenant \
+	./test/trouble
 # LONGEST are the packages whose tests take longest. They begin first, so that none of them runs alone in the end.
 LONGEST := salvor/conductor/server salvor/conductor/node salvor/store salvor/host salvor/api/ironic salvor/compute/service salvor/job
 # Both list the packages whose paths a grep lets through: calling-of those of CALLING, racing-of all others.
