@@ -88,9 +88,6 @@ func runTree(t *testing.T, dir string) {
 		}
 		return err
 	})
-	if recording := recordAll(t, d, n); len(leaks(files, recording)) > 0 {
-		t.Errorf("the recording of %d resources has %q", len(recording), leaks(files, recording))
-	}
 	verb("inspect", false, func() error {
 		found, err := d.Inspect(ctx, n)
 		t.Logf("found %v, %d MACs, inventory %+v", found.Properties, len(found.MACs), found.Inventory)
@@ -119,6 +116,11 @@ func runTree(t *testing.T, dir string) {
 	}
 	for _, text := range notes.Texts() {
 		t.Logf("note: %s", text)
+	}
+	// The search of thousands of resources takes longer than the verbs may take together, so it comes last.
+	recording := recordAll(t, d, n)
+	if found := leaks(files, recording); len(found) > 0 {
+		t.Errorf("the recording of %d resources has %q", len(recording), found)
 	}
 }
 

@@ -19,17 +19,24 @@ const MaxPages = 20
 
 // page is a page of a collection.
 type page struct {
+	Type    string `json:"@odata.type"`
 	Members any
 	Count   *int      `json:"Members@odata.count"`
 	Next    link.Link `json:"Members@odata.nextLink"`
 	OldNext link.Link `json:"@odata.nextLink"`
 }
 
-// links are the members of a page. A page that has no list of members is no page of a collection.
+// links are the members of a page. A page that has no list of members is no page of a collection, unless its type says that it is: AMI's BMCs
+// show the collection of a part that the machine lacks without Members. The list is left out then, because it may as well be broken.
 func (c *Conversation) links(ref string, one page) (link.Links, error) {
 	out, left := link.ListIn(one.Members)
 	if left < 0 || one.Members == nil && (one.Count == nil || *one.Count > 0) {
-		return nil, problem.Tries(strangeTries, problem.Unavailablef("%w: the list %s has no members that can be read", errPage, driver.Sanitize(ref)))
+		err := problem.Unavailablef("%w: the list %s has no members that can be read", errPage, driver.Sanitize(ref))
+		if one.Members == nil && strings.HasSuffix(one.Type, "Collection") {
+			c.leaveOut(err)
+			return nil, nil
+		}
+		return nil, problem.Tries(strangeTries, err)
 	}
 	if left > 0 {
 		c.leaveOut(problem.Unavailablef("%d members of the list %s are no links", left, driver.Sanitize(ref)))

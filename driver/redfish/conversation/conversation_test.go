@@ -101,6 +101,14 @@ func TestListsWithoutMembers(t *testing.T) {
 			t.Errorf("%s: %v, %v; is it an empty list: %t", body, all, err, want)
 		}
 	}
+	// A collection by its type, without members: the operation goes on, and knows of what it did not see.
+	for _, body := range []string{`{"@odata.type":"#StorageCollection.StorageCollection"}`, `{"@odata.type":"#StorageCollection.StorageCollection","Members":null}`} {
+		c := mustTalk(t, &bmc{answers: map[string]string{"GET " + list: "200 " + body}})
+		all, err := c.Members(list, 10)
+		if err != nil || len(all) != 0 || c.Unread() != 1 {
+			t.Errorf("%s: %v, %v with %d parts unread; want no members, and one part unread", body, all, err, c.Unread())
+		}
+	}
 }
 
 // TestMembers: each member once, the list itself not, page by page.
