@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"salvor/boot/media"
 	"salvor/problem"
 )
 
@@ -16,6 +17,8 @@ const (
 	driveLabel  = "config-2"
 	driveFile   = "openstack/latest/network_data.json"
 	maxData     = 1 << 20
+	maxDrive    = 64 << 20 // of a config drive, as in Ironic
+	kindISO     = "iso9660"
 	volumeID    = 0x8028 // of the primary volume descriptor of ISO 9660
 	probeLength = volumeID + 32
 )
@@ -30,15 +33,19 @@ func configDrive() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list disks: %w", err)
 	}
+	err = problem.NotFoundf("no disk has a partition labelled %s", driveLabel)
 	for _, entry := range entries {
 		device := filepath.Join("/dev", entry.Name())
 		kind := driveKind(device)
 		if kind == "" {
 			continue
 		}
-		return readDrive(device, kind)
+		var text []byte
+		if text, err = readDrive(device, kind); err == nil {
+			return text, nil
+		}
 	}
-	return nil, problem.NotFoundf("no disk has a partition labelled %s", driveLabel)
+	return nil, err
 }
 
 // driveKind is the file system of a config drive, empty for anything else.
@@ -59,7 +66,7 @@ func driveKind(device string) string {
 // detectFilesystem looks at the first bytes of a file system.
 func detectFilesystem(head []byte) string {
 	if len(head) >= probeLength && string(head[0x8001:0x8006]) == "CD001" && isLabel(head[volumeID:probeLength]) {
-		return "iso9660"
+		return kindISO
 	}
 	if len(head) < 512 || head[510] != 0x55 || head[511] != 0xaa {
 		return ""
@@ -69,6 +76,20 @@ func detectFilesystem(head []byte) string {
 		return "vfat"
 	}
 	return ""
+}
+
+// readISO reads the file out of an ISO 9660 image without the kernel's help.
+func readISO(device string) ([]byte, error) {
+	file, err := os.Open(device)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	image, err := io.ReadAll(io.LimitReader(file, maxDrive))
+	if err != nil {
+		return nil, err
+	}
+	return media.ReadISOFile(image, driveFile, maxData)
 }
 
 func isLabel(b []byte) bool {
@@ -82,6 +103,11 @@ func readDrive(device, kind string) ([]byte, error) {
 	}
 	defer os.Remove(at)
 	if err := unix.Mount(device, at, kind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		if kind == kindISO { // Linux mounts none from sectors of 4096 bytes, as other deployers and former agents wrote them
+			if text, err := readISO(device); err == nil {
+				return text, nil
+			}
+		}
 		return nil, problem.Unavailablef("mount config drive %s (%s): %w", device, kind, err)
 	}
 	defer func() { _ = unix.Unmount(at, unix.MNT_DETACH) }()

@@ -10,6 +10,7 @@ import (
 
 	"salvor/agent/disk"
 	"salvor/agent/image"
+	"salvor/boot/media"
 	"salvor/problem"
 )
 
@@ -19,7 +20,8 @@ const (
 	driveName = "config-2"
 	// maxDriveText is driveSize in base64 with room for the ends of its lines.
 	maxDriveText = driveSize/3*4 + driveSize/32
-	isoVolume    = 16 * 2048
+	isoSector    = 2048
+	isoVolume    = 16 * isoSector
 )
 
 // readDrive gives the content of a config drive: nil if there is none.
@@ -57,6 +59,39 @@ func unpackDrive(text string) ([]byte, error) {
 		return nil, problem.Invalidf("config drive: empty")
 	}
 	return content, nil
+}
+
+// mountable gives a config drive in a form that Linux mounts from a disk with sectors of a size in bytes. Linux mounts no ISO 9660 from sectors of more
+// than 2048 bytes, so there the files become a FAT volume with such sectors and the same label.
+func mountable(content []byte, sector int64) ([]byte, error) {
+	if content == nil || sector <= isoSector {
+		return content, nil
+	}
+	if isISO := len(content) > isoVolume+isoSector && string(content[isoVolume+1:isoVolume+6]) == "CD001"; !isISO {
+		if own := fatSector(content); own != 0 && own < sector {
+			return nil, problem.Invalidf("config drive: its FAT volume has sectors of %d bytes, which Linux cannot mount from the disk's sectors of %d: give an ISO 9660 image, or the files", own, sector)
+		}
+		return content, nil
+	}
+	files, err := media.ISOFiles(content)
+	if err != nil {
+		return nil, problem.Invalidf("config drive: the disk has sectors of %d bytes, so the files of the ISO 9660 image must become a FAT volume: %w", sector, err)
+	}
+	volume, err := media.DataFAT(driveName, files, sector)
+	if err != nil {
+		return nil, problem.Invalidf("config drive: the disk has sectors of %d bytes, from which Linux mounts FAT only: %w", sector, err)
+	}
+	out := make([]byte, volume.Size())
+	_, err = io.ReadFull(volume, out)
+	return out, err
+}
+
+// fatSector is the size of the sectors of a FAT volume in bytes; 0: it is none.
+func fatSector(content []byte) int64 {
+	if len(content) < 512 || content[510] != 0x55 || content[511] != 0xaa || string(content[0x36:0x39]) != "FAT" && string(content[0x52:0x55]) != "FAT" {
+		return 0
+	}
+	return int64(content[11]) | int64(content[12])<<8
 }
 
 // writeDrive puts it into the partition that the image keeps for it, or into a new one

@@ -71,6 +71,9 @@ func (h *Runner) prepare(ctx context.Context, p Params) (string, error) {
 		return "", err
 	}
 	defer d.Close()
+	if content, err = mountable(content, d.Sector()); err != nil {
+		return "", err
+	}
 	began := time.Now()
 	h.Log.Info("writing image", "image", info.ID, "disk", found.Name, "bytes", found.Size)
 	if err := writer.Write(ctx, info, d); err != nil {

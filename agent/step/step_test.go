@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 
 	"salvor/agent/disk"
 	"salvor/agent/image"
+	"salvor/boot/media"
 	"salvor/problem"
 	"salvor/test/debian"
 	"salvor/test/must"
@@ -374,4 +376,38 @@ func FuzzDrive(f *testing.F) {
 			t.Error(len(b))
 		}
 	})
+}
+
+// TestDriveOfLargeSectors: an ISO 9660 becomes FAT where Linux would not mount it; all else stays as it is, or is refused in words.
+func TestDriveOfLargeSectors(t *testing.T) {
+	t.Parallel()
+	iso := must.Get(media.ConfigDrive(map[string][]byte{"openstack/latest/meta_data.json": []byte("{}"), "openstack/latest/user_data": bytes.Repeat([]byte("u"), 9000)}))(t)
+	small := must.Get(media.DataFAT(driveName, []media.File{{Path: "a"}}, 512))(t)
+	fat := must.Get(io.ReadAll(small))(t)
+	for _, sector := range []int64{512, 2048} {
+		if got, err := mountable(iso, sector); err != nil || !bytes.Equal(got, iso) {
+			t.Errorf("sectors of %d bytes: %d bytes, %v; want the image as it is", sector, len(got), err)
+		}
+	}
+	got := must.Get(mountable(iso, 4096))(t)
+	if fatSector(got) != 4096 || len(got)%4096 != 0 {
+		t.Errorf("sectors of 4096 bytes: FAT with sectors of %d, %d bytes", fatSector(got), len(got))
+	}
+	path := filepath.Join(t.TempDir(), "drive")
+	must.OK(t, os.WriteFile(path, got, 0o600))
+	if out, err := exec.Command(debian.Program(t, "mtype", "mtools"), "-i", path, "::/openstack/latest/meta_data.json").Output(); err != nil || string(out) != "{}" {
+		t.Errorf("mtype: %q, %v", out, err)
+	}
+	if got, err := mountable([]byte("something else"), 4096); err != nil || string(got) != "something else" {
+		t.Errorf("no known form: %q, %v", got, err)
+	}
+	if got, err := mountable(nil, 4096); err != nil || got != nil {
+		t.Errorf("no drive: %q, %v", got, err)
+	}
+	if _, err := mountable(fat, 4096); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "sectors of 512 bytes, which Linux cannot mount from the disk's sectors of 4096") {
+		t.Errorf("FAT with small sectors: %v", err)
+	}
+	if _, err := mountable(iso[:isoVolume+isoSector+100], 4096); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "must become a FAT volume") {
+		t.Errorf("a cut image: %v", err)
+	}
 }

@@ -18,6 +18,7 @@ type File struct {
 const (
 	fatSector      = 512
 	fatRootEntries = 48 // three sectors: with one boot sector and two even FATs the data starts at a multiple of 2048
+	fatCluster     = 2048
 	fatEntry       = 32
 	fat12Clusters  = 4084  // more than these and readers take it for FAT16
 	fat16Clusters  = 65524 // more than these and readers take it for FAT32
@@ -27,6 +28,8 @@ const (
 // fatNode is a directory or a file with the clusters it was given.
 type fatNode struct {
 	name     string
+	short    string // as records write it: 11 characters
+	long     []byte // the records of a long name, which come before the node's own
 	data     Blob
 	dir      bool
 	children []*fatNode
@@ -45,24 +48,28 @@ func FAT(label string, files []File) (Blob, map[string]int64, error) {
 			return nil, nil, err
 		}
 	}
-	if len(root.children)+1 > fatRootEntries {
-		return nil, nil, problem.Invalidf("FAT volume: more than %d entries in its root", fatRootEntries-1)
-	}
-	g, err := fatGeometry(root)
+	return fatVolume(root, fatLayout{sector: fatSector, rootEntries: fatRootEntries, cluster: fatCluster, label: fatLabel(label)})
+}
+
+// fatVolume writes the tree of a volume. The layout has the sizes that the volume begins with.
+func fatVolume(root *fatNode, from fatLayout) (Blob, map[string]int64, error) {
+	g, err := fatGeometry(root, from)
 	if err != nil {
 		return nil, nil, err
+	}
+	if entries := fatEntries(root); entries > g.rootEntries {
+		return nil, nil, problem.Invalidf("FAT volume: %d entries in its root, at most %d", entries-1, g.rootEntries-1)
 	}
 	table := make([]uint16, g.clusters+2)
 	table[0], table[1] = 0xfff8, 0xffff
 	g.place(root, table)
 
 	var a assembly
-	a.addBytes(fatSector, g.bootSector(label))
+	a.addBytes(1, g.bootSector())
 	fat := g.encodeTable(table)
-	a.addBytes(fatSector, fat)
-	a.addBytes(fatSector, fat)
-	a.addBytes(fatSector, fatDirectory(root, nil, label))
-	a.pad(fatSector * 4)
+	a.addBytes(1, fat)
+	a.addBytes(1, fat)
+	a.addBytes(1, g.directory(root, nil))
 	g.start = a.size
 	offsets := map[string]int64{}
 	g.write(&a, root, "", offsets)
@@ -86,7 +93,7 @@ func fatInsert(nodes map[string]*fatNode, f File) error {
 			}
 			continue
 		}
-		n := &fatNode{name: name, dir: !last}
+		n := &fatNode{name: name, short: fatShort(name), dir: !last}
 		if last {
 			n.data = f.Data
 		}
@@ -110,18 +117,21 @@ func fatName(s string) bool {
 }
 
 type fatLayout struct {
-	cluster  int64 // bytes
-	clusters int
-	wide     bool  // FAT16
-	fatSize  int64 // sectors of one table
-	start    int64 // bytes before the first cluster
-	next     int
+	sector      int64 // bytes
+	rootEntries int
+	label       string // 11 characters
+	cluster     int64  // bytes
+	clusters    int
+	wide        bool  // FAT16
+	fatSize     int64 // sectors of one table
+	start       int64 // bytes before the first cluster
+	next        int
 }
 
 // fatGeometry takes the smallest cluster that keeps the count below FAT32's.
-func fatGeometry(root *fatNode) (*fatLayout, error) {
-	g := &fatLayout{cluster: 2048, next: 2}
-	for ; ; g.cluster *= 2 {
+func fatGeometry(root *fatNode, from fatLayout) (*fatLayout, error) {
+	g := &from
+	for g.next = 2; ; g.cluster *= 2 {
 		if g.cluster > fatMaxCluster {
 			return nil, problem.Invalidf("FAT volume: content does not fit %d MiB", fatMaxCluster*fat16Clusters>>20)
 		}
@@ -135,15 +145,27 @@ func fatGeometry(root *fatNode) (*fatLayout, error) {
 	if !g.wide {
 		size = (int64(g.clusters+2)*3 + 1) / 2
 	}
-	g.fatSize = roundUp(roundUp(size, fatSector)/fatSector, 2)
+	g.fatSize = roundUp(roundUp(size, g.sector)/g.sector, 2)
 	return g, nil
+}
+
+// fatEntries counts the records of a directory with the two that it begins with, or the label of the root.
+func fatEntries(n *fatNode) int {
+	count := 2
+	if n.name == "" {
+		count = 1
+	}
+	for _, c := range n.children {
+		count += 1 + len(c.long)/fatEntry
+	}
+	return count
 }
 
 // fatCount gives each node its number of clusters and sums them.
 func fatCount(n *fatNode, cluster int64) int {
 	total := 0
 	for _, c := range n.children {
-		size := int64(len(c.children)+2) * fatEntry
+		size := int64(fatEntries(c)) * fatEntry
 		if !c.dir {
 			size = 0
 			if c.data != nil {
@@ -181,7 +203,7 @@ func (g *fatLayout) write(a *assembly, n *fatNode, path string, offsets map[stri
 			a.size = g.start + int64(c.cluster-2)*g.cluster
 		}
 		if c.dir {
-			a.addBytes(1, fatDirectory(c, n, ""))
+			a.addBytes(1, g.directory(c, n))
 		} else {
 			offsets[at] = g.start
 			if c.clusters > 0 {
@@ -192,16 +214,16 @@ func (g *fatLayout) write(a *assembly, n *fatNode, path string, offsets map[stri
 	}
 }
 
-func (g *fatLayout) bootSector(label string) []byte {
-	b := make([]byte, fatSector)
+func (g *fatLayout) bootSector() []byte {
+	b := make([]byte, g.sector)
 	copy(b, "\xeb\x3c\x90SALVOR  ")
 	le := binary.LittleEndian
-	le.PutUint16(b[11:], fatSector)
-	b[13] = byte(g.cluster / fatSector)
+	le.PutUint16(b[11:], uint16(g.sector))
+	b[13] = byte(g.cluster / g.sector)
 	le.PutUint16(b[14:], 1) // reserved
 	b[16] = 2               // tables
-	le.PutUint16(b[17:], fatRootEntries)
-	sectors := 1 + 2*g.fatSize + fatRootEntries*fatEntry/fatSector + int64(g.clusters)*g.cluster/fatSector
+	le.PutUint16(b[17:], uint16(g.rootEntries))
+	sectors := 1 + 2*g.fatSize + int64(g.rootEntries)*fatEntry/g.sector + int64(g.clusters)*g.cluster/g.sector
 	if sectors < 1<<16 {
 		le.PutUint16(b[19:], uint16(sectors))
 	} else {
@@ -213,7 +235,7 @@ func (g *fatLayout) bootSector(label string) []byte {
 	le.PutUint16(b[26:], 64)
 	b[36], b[38] = 0x80, 0x29
 	copy(b[39:], "SLVR")
-	copy(b[43:], fatLabel(label))
+	copy(b[43:], g.label)
 	copy(b[54:], "FAT12   ")
 	if g.wide {
 		copy(b[54:], "FAT16   ")
@@ -223,7 +245,7 @@ func (g *fatLayout) bootSector(label string) []byte {
 }
 
 func (g *fatLayout) encodeTable(table []uint16) []byte {
-	b := make([]byte, g.fatSize*fatSector)
+	b := make([]byte, g.fatSize*g.sector)
 	for i, v := range table {
 		if g.wide {
 			binary.LittleEndian.PutUint16(b[2*i:], v)
@@ -241,31 +263,30 @@ func (g *fatLayout) encodeTable(table []uint16) []byte {
 	return b
 }
 
-// fatDirectory encodes a directory; the root (no parent) has a label in place of
+// directory encodes a directory; the root (no parent) has a label in place of
 // the dot entries.
-func fatDirectory(n, parent *fatNode, label string) []byte {
+func (g *fatLayout) directory(n, parent *fatNode) []byte {
 	var b []byte
 	if parent == nil {
-		b = append(b, fatRecord(fatLabel(label), 0x08, 0, 0)...)
+		b = append(b, fatRecord(g.label, 0x08, 0, 0)...)
 	} else {
 		b = append(b, fatRecord(".          ", 0x10, n.cluster, 0)...)
 		b = append(b, fatRecord("..         ", 0x10, parent.cluster, 0)...)
 	}
 	for _, c := range n.children {
-		base, ext, _ := strings.Cut(c.name, ".")
-		name := (base + "        ")[:8] + (ext + "   ")[:3]
+		b = append(b, c.long...)
 		if c.dir {
-			b = append(b, fatRecord(name, 0x10, c.cluster, 0)...)
+			b = append(b, fatRecord(c.short, 0x10, c.cluster, 0)...)
 			continue
 		}
 		var size int64
 		if c.data != nil {
 			size = c.data.Size()
 		}
-		b = append(b, fatRecord(name, 0x20, c.cluster, uint32(size))...)
+		b = append(b, fatRecord(c.short, 0x20, c.cluster, uint32(size))...)
 	}
 	if parent == nil {
-		b = append(b, make([]byte, fatRootEntries*fatEntry-len(b))...)
+		b = append(b, make([]byte, g.rootEntries*fatEntry-len(b))...)
 	}
 	return b
 }
@@ -281,6 +302,12 @@ func fatRecord(name string, attr byte, cluster int, size uint32) []byte {
 	binary.LittleEndian.PutUint16(b[26:], uint16(cluster))
 	binary.LittleEndian.PutUint32(b[28:], size)
 	return b
+}
+
+// fatShort spells an 8.3 name as records do.
+func fatShort(name string) string {
+	base, ext, _ := strings.Cut(name, ".")
+	return (base + "        ")[:8] + (ext + "   ")[:3]
 }
 
 func fatLabel(s string) string { return (strings.ToUpper(s) + "           ")[:11] }
