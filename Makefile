@@ -167,10 +167,11 @@ diagnose-times: build ## measure LOOKS=20 diagnoses of a real machine with a boo
 	@test/install.sh demo
 	test/diagnose-times.sh $(or $(LOOKS),20)
 
-odd: ## change guests between the actions of operations as other tools and people do: in memory, and with root on a real libvirt; run each verb of Redfish behind every odd BMC
+odd: ## change guests between the actions of operations as other tools and people do: in memory, and with root on a real libvirt; run each verb of Redfish behind every odd BMC; set up network data with changed lines, in namespaces and in QEMU
+	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 30m -v -run TestOddNetworkData ./agent/network
 	SALVOR_SWEEP=whole $(GO) test -count 1 -run 'OfOthers|ByOthers|FormerRelease|AnotherLibvirt|LastRun|StateIsCopied' ./hypervisor/libvirt ./conductor/server ./host
 	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 2h -run TestOddBMCs ./test/oddbmc
-	E2E='^(TestRealDaemon|TestToolsOfOthers)$$' test/e2e.sh
+	SALVOR_SWEEP=whole E2E='^(TestRealDaemon|TestToolsOfOthers|TestGuest)$$' test/e2e.sh
 
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update

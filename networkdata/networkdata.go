@@ -229,6 +229,11 @@ func (d *Data) leaveOut(format string, args ...any) {
 // finish bounds the mtu of links that carry IPv6 and tells how much more was left out.
 func (d *Data) finish() {
 	for i := range d.Links {
+		if d.Links[i].Kind == Bond {
+			d.settleBondMTU(&d.Links[i])
+		}
+	}
+	for i := range d.Links {
 		l := &d.Links[i]
 		if l.MTU != 0 && l.MTU < leastMTU6 && d.carriesIPv6(l.ID) {
 			d.leaveOut("link %s: mtu %d: IPv6 needs at least %d, so the mtu is not changed", quote(l.ID), l.MTU, leastMTU6)
@@ -237,6 +242,23 @@ func (d *Data) finish() {
 	}
 	if d.more > 0 {
 		d.LeftOut = append(d.LeftOut, fmt.Sprintf("%d more things", d.more))
+	}
+}
+
+// settleBondMTU gives a bond the mtu that its members name, if the bond names none: the kernel gives all members the mtu of their bond.
+func (d *Data) settleBondMTU(bond *Link) {
+	named := bond.MTU
+	for _, id := range bond.Members {
+		if mtu := d.Link(id).MTU; named == 0 && mtu != 0 && (bond.MTU == 0 || mtu < bond.MTU) {
+			bond.MTU = mtu
+		}
+	}
+	for _, id := range bond.Members {
+		member := d.Link(id)
+		if member.MTU != 0 && member.MTU != bond.MTU {
+			d.leaveOut("link %s: mtu %d: it has the mtu %d of its bond %s", quote(id), member.MTU, bond.MTU, quote(bond.ID))
+		}
+		member.MTU = 0
 	}
 }
 

@@ -57,8 +57,8 @@ func TestParse(t *testing.T) {
 	if vlan.Tag != 101 || vlan.Parent != "bond0" || vlan.MTU != 1400 || vlan.MAC != "52:54:00:aa:00:07" {
 		t.Errorf("vlan %+v", vlan)
 	}
-	if d.Link("e1").MTU != 9000 || d.Link("e0").MTU != 0 {
-		t.Errorf("mtu of e1 %d and of e0 %d, want 9000 and 0", d.Link("e1").MTU, d.Link("e0").MTU)
+	if bond.MTU != 9000 || d.Link("e1").MTU != 0 || d.Link("e0").MTU != 0 {
+		t.Errorf("mtu of the bond %d, of its members e1 %d and e0 %d; want 9000 for all by the bond", bond.MTU, d.Link("e1").MTU, d.Link("e0").MTU)
 	}
 	static := d.Networks[0]
 	wantRoutes := []Route{{prefix("0.0.0.0/0"), addr("10.78.0.1"), 100}, {prefix("192.0.2.0/24"), addr("10.78.0.2"), 100}}
@@ -239,6 +239,24 @@ func TestMTUOfIPv6(t *testing.T) {
 	d := must.Get(Parse([]byte(text)))(t)
 	if d.Link("a").MTU != 0 || d.Link("b").MTU != 1000 || len(d.LeftOut) != 1 {
 		t.Errorf("%+v, left out %q", d.Links, d.LeftOut)
+	}
+}
+
+// TestMTUOfBond: the kernel gives the members of a bond its mtu, so what they wish for goes to the bond, or is named.
+func TestMTUOfBond(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ bond, one, two, want, leftOut int }{{0, 0, 0, 0, 0}, {0, 9000, 9000, 9000, 0}, {0, 9000, 1400, 1400, 1}, {0, 0, 9000, 9000, 0}, {1500, 9000, 1500, 1500, 1}, {9000, 9000, 9000, 9000, 0}} {
+		mtu := func(n int) string {
+			if n == 0 {
+				return "null"
+			}
+			return fmt.Sprint(n)
+		}
+		d := must.Get(Parse([]byte(fmt.Sprintf(`{"links":[{"id":"a","ethernet_mac_address":"02:00:00:00:00:01","mtu":%s},{"id":"b","ethernet_mac_address":"02:00:00:00:00:02","mtu":%s},
+			{"id":"x","type":"bond","bond_links":["a","b"],"mtu":%s}]}`, mtu(c.one), mtu(c.two), mtu(c.bond)))))(t)
+		if d.Link("x").MTU != c.want || d.Link("a").MTU != 0 || d.Link("b").MTU != 0 || len(d.LeftOut) != c.leftOut {
+			t.Errorf("%+v: bond %d, members %d and %d, left out %q", c, d.Link("x").MTU, d.Link("a").MTU, d.Link("b").MTU, d.LeftOut)
+		}
 	}
 }
 

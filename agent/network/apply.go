@@ -265,15 +265,15 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// dropAddresses takes the IPv4 addresses from a link, except one; the kernel takes
+// dropAddresses takes the IPv4 addresses from a link, except some; the kernel takes
 // the routes with them. What the rescuing network gave must not live on in the tenant's.
-func dropAddresses(link netlink.Link, except netip.Prefix) error {
+func dropAddresses(link netlink.Link, except ...netip.Prefix) error {
 	held, err := netlink.AddrList(link, netlink.FAMILY_V4)
 	if err != nil {
 		return fmt.Errorf("addresses of %s: %w", link.Attrs().Name, err)
 	}
 	for _, address := range held {
-		if except.IsValid() && address.IPNet.String() == ipNet(except).String() {
+		if slices.ContainsFunc(except, func(p netip.Prefix) bool { return address.IPNet.String() == ipNet(p).String() }) {
 			continue
 		}
 		if err := netlink.AddrDel(link, &address); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {

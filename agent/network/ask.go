@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"salvor/networkdata"
 )
 
 // questions are what DHCP servers are asked, and what came of that.
@@ -81,6 +84,7 @@ func (s *Setup) await(ctx context.Context) error {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	first, lastReport, lastTry := time.Time{}, time.Now(), time.Now()
+	told := false
 	for {
 		listen, err := s.listenable()
 		if err != nil {
@@ -89,13 +93,20 @@ func (s *Setup) await(ctx context.Context) error {
 		if len(listen) > 0 && first.IsZero() {
 			first = time.Now()
 		}
-		if len(listen) > 0 && (!hasCarrier(s.open) || time.Since(first) > others) {
+		if len(listen) > 0 && (!hasCarrier(s.open) && len(s.routerless()) == 0 || time.Since(first) > others) {
 			s.leave()
 			if err := s.write(listen); err != nil {
 				return err
 			}
 			s.Log.Info("tenant network is up", "ssh", listen, "took", time.Since(s.begun).Round(time.Millisecond))
 			return nil
+		}
+		if !told && time.Since(s.begun) > cmp.Or(s.tellAfter, sayEvery) { // whoever looks at the console, or at the file, reads what the machine waits for
+			told = true
+			s.reportMissing()
+			if err := s.report.write(s.Root); err != nil {
+				s.Log.Warn("what was left out is not noted", "error", err)
+			}
 		}
 		if time.Since(lastReport) > sayEvery {
 			lastReport = time.Now()
@@ -130,10 +141,11 @@ func (s *Setup) follow(ctx context.Context) error {
 	defer ticker.Stop()
 	lastTry := time.Now()
 	var written []netip.Addr
-	for len(s.open) > 0 || s.renewed || s.stack != nil && !s.stack.complete() {
+	for len(s.open) > 0 || s.renewed || len(s.routerless()) > 0 || s.stack != nil && !s.stack.complete() {
 		if err := s.turn(ctx, ticker.C, &lastTry); err != nil {
 			return err
 		}
+		s.reportRouterless()
 		listen, err := s.listenable()
 		if err != nil {
 			return err
@@ -147,6 +159,49 @@ func (s *Setup) follow(ctx context.Context) error {
 		written = listen
 	}
 	return nil
+}
+
+// routerless are the networks, by their position, whose links have no address yet by the advertisements of a router.
+func (s *Setup) routerless() (out []int) {
+	if s.stack == nil {
+		return nil
+	}
+	for i, n := range s.stack.data.Networks {
+		on := s.stack.made[n.Link]
+		if n.Method != networkdata.Router6 && n.Method != networkdata.Info6 || on == nil {
+			continue
+		}
+		held, err := listenAddresses([]netlink.Link{on})
+		given := func(a netip.Addr) bool {
+			return a.Is6() && !slices.ContainsFunc(s.stack.data.Networks, func(o networkdata.Network) bool { return o.Method == networkdata.Static && o.Address.Addr() == a })
+		}
+		if err == nil && !slices.ContainsFunc(held, given) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// reportRouterless tells which networks have no router, and takes back what was told of those that have one by now.
+func (s *Setup) reportRouterless() {
+	without := s.routerless()
+	for i := range s.stackNetworks() {
+		what := fmt.Sprintf("router %d", i)
+		if !slices.Contains(without, i) {
+			s.report.clear(what)
+			continue
+		}
+		n := s.stack.data.Networks[i]
+		s.report.set(what, fmt.Sprintf("%s: no router on link %q has given an address; the kernel goes on listening", n.Name(), n.Link))
+	}
+}
+
+// stackNetworks are the networks of the data that is followed.
+func (s *Setup) stackNetworks() []networkdata.Network {
+	if s.stack == nil {
+		return nil
+	}
+	return s.stack.data.Networks
 }
 
 // hasCarrier tells whether one of the links has a carrier: one without is not waited for.
@@ -187,7 +242,7 @@ func questionName(question int) string { return fmt.Sprintf("answer %d", questio
 
 func (s *Setup) useLease(a answer) error {
 	link, offer := a.link, a.offer
-	if err := dropAddresses(link, offer.Address); err != nil {
+	if err := dropAddresses(link, append(s.fixedOn(link), offer.Address)...); err != nil {
 		return err
 	}
 	if s.plan.Move == MoveYes && !s.ready[link.Attrs().Index] {
@@ -205,6 +260,16 @@ func (s *Setup) useLease(a answer) error {
 	s.setRoutes("the lease of "+link.Attrs().Name, link, offer.Address, withMetrics(offer.Routes, a.metric))
 	s.routeBySource()
 	return nil
+}
+
+// fixedOn are the addresses that the data give a link.
+func (s *Setup) fixedOn(link netlink.Link) (out []netip.Prefix) {
+	for _, n := range s.stackNetworks() {
+		if on := s.stack.made[n.Link]; n.Method == networkdata.Static && on != nil && on.Attrs().Index == link.Attrs().Index {
+			out = append(out, n.Address)
+		}
+	}
+	return out
 }
 
 // withMetrics gives routes of a lease their metrics, those to one destination in their order.
@@ -247,17 +312,25 @@ func (s *Setup) note() error {
 	return nil
 }
 
-// leave tells which questions have no answer yet, and clears their links: what they hold is the rescuing network's.
-func (s *Setup) leave() {
-	for question, link := range s.open {
+// reportMissing tells which questions have no answer yet, and which networks have no router.
+func (s *Setup) reportMissing() {
+	s.reportRouterless()
+	for question := range s.open {
 		if question >= 0 {
 			n := s.stack.data.Networks[question]
 			s.report.set(questionName(question), fmt.Sprintf("%s: no DHCP server on link %q has answered; it is asked again", n.Name(), n.Link))
 		}
+	}
+}
+
+// leave tells what is missing, and clears the links that have no answer yet: what they hold is the rescuing network's.
+func (s *Setup) leave() {
+	s.reportMissing()
+	for _, link := range s.open {
 		if s.plan.Move == MoveNo || s.ready[link.Attrs().Index] {
 			continue
 		}
-		if err := dropAddresses(link, netip.Prefix{}); err != nil {
+		if err := dropAddresses(link); err != nil {
 			s.Log.Warn("old address left", "error", err)
 		}
 	}

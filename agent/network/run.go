@@ -36,6 +36,9 @@ type Setup struct {
 	// Ready is called once ssh has an address to listen on. With it, Run goes on as long as something may still come; nil: Run returns then.
 	Ready func() error
 
+	// tellAfter is how long the machine may have no address before what is missing is told; 0: sayEvery.
+	tellAfter time.Duration
+
 	plan   Plan
 	begun  time.Time
 	dns    []netip.Addr
@@ -73,7 +76,6 @@ func (s *Setup) Run(ctx context.Context) error {
 	s.report, s.done = newReport(s.Log), map[int]bool{}
 	if data := s.data(); data != nil {
 		s.stack = newStack(data, s.report)
-		s.dns = append(s.dns, data.DNS...)
 		s.progress()
 	}
 	if len(s.done) == 0 {
@@ -117,6 +119,7 @@ func (s *Setup) data() *networkdata.Data {
 	for _, text := range data.LeftOut {
 		s.report.set(text, text)
 	}
+	s.addDNS(data.DNS) // also where no network can be had: a lease may name none
 	if len(data.Networks) == 0 {
 		return nil
 	}
@@ -128,7 +131,7 @@ func (s *Setup) data() *networkdata.Data {
 func (s *Setup) progress() {
 	for _, id := range s.stack.make() {
 		on := s.stack.made[id]
-		if err := dropAddresses(on, netip.Prefix{}); err != nil {
+		if err := dropAddresses(on); err != nil {
 			s.Log.Warn("old address left", "error", err)
 		}
 		if s.plan.Move == MoveYes {
@@ -244,7 +247,7 @@ func (s *Setup) clearOthers() {
 		if slices.ContainsFunc(used, sameLink(nic)) {
 			continue
 		}
-		if err := dropAddresses(nic, netip.Prefix{}); err != nil {
+		if err := dropAddresses(nic); err != nil {
 			s.Log.Warn("old address left", "error", err)
 		}
 	}
