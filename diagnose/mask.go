@@ -39,7 +39,7 @@ var secretForms = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(\bcreateUser\s+\S+\s+)(\S.*)`),
 	regexp.MustCompile(`(?i)(\b(?:com2sec6?\s+\S+\s+\S+|r[ow]community6?|trapcommunity|trap2?sink\s+\S+|informsink\s+\S+)\s+)(\S+)`),
 	regexp.MustCompile(`(?i)(\bchpasswd\b[^\w]*(?:list|users)["']?\s*:\s*)([^\s|>].*)`),
-	regexp.MustCompile(`(^["']?[\w.@-]+["']?\s+\*\s+)(\S.*)`),
+	regexp.MustCompile(`(^["'#;\s]*[\w.@-]+["']?\s+\*\s+)(\S.*)`),
 	// An element of XML whose name is that of a secret.
 	regexp.MustCompile(`(?i)(<[^<>]*(?:passw|secret|token|passphrase|apikey)[^<>]*>)([^<]+)(<|$)`),
 }

@@ -237,5 +237,6 @@ func Run(rules []Rule, s *System) ([]Finding, []Gap) {
 		}
 	}
 	findings, unread := dropUnread(s.Files, findings)
+	scrub(s.Files, findings)
 	return findings, append(gaps, unread...)
 }

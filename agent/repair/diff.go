@@ -23,8 +23,8 @@ func hashText(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// maskedDiff is the change of a text as unified lines without secrets; empty where one of them is no text, too long, or holds a private key.
-func maskedDiff(place string, before, after []byte) string {
+// MaskedDiff is the change of a text as unified lines without secrets; empty where one of them is no text, too long, or holds a private key.
+func MaskedDiff(place string, before, after []byte) string {
 	for _, b := range [][]byte{before, after} {
 		if len(b) > maxCompared || !utf8.Valid(b) || bytes.IndexByte(b, 0) >= 0 || bytes.Contains(b, []byte("PRIVATE KEY")) {
 			return ""

@@ -24,12 +24,12 @@ func TestDiffsHideSecrets(t *testing.T) {
 	for _, f := range read("secrets.txt") {
 		line := strings.NewReplacer("{S}", canary, "{T}", canary).Replace(f[1])
 		before := "# a\n" + line + "\n# b\n"
-		if got := maskedDiff(f[0], []byte(before), []byte(before+"new\n")); strings.Contains(got, canary) || !strings.Contains(got, "\n+") {
+		if got := MaskedDiff(f[0], []byte(before), []byte(before+"new\n")); strings.Contains(got, canary) || !strings.Contains(got, "\n+") {
 			t.Errorf("%s %s: want a diff without the secret, got %s", f[0], line, got)
 		}
 	}
 	for _, f := range read("harmless.txt") {
-		if got := maskedDiff(f[0], nil, []byte(f[1]+"\n")); !strings.Contains(got, f[2]) {
+		if got := MaskedDiff(f[0], nil, []byte(f[1]+"\n")); !strings.Contains(got, f[2]) {
 			t.Errorf("%s %s: want %q to stay readable, got %s", f[0], f[1], f[2], got)
 		}
 	}

@@ -168,7 +168,7 @@ func TestUndoByFiles(t *testing.T) {
 		c := changes[place]
 		return e.restore(RestoreFile{Root: c.Root, Path: c.Path, Before: c.Before, After: c.After, Content: e.files[place].content})
 	}
-	write("etc/new", "changed by somebody")
+	write("etc/new", "changed by someone")
 	if err := undo("/etc/new"); !problem.Is(err, problem.Conflict) {
 		t.Errorf("a file that was changed since: %v", err)
 	}
@@ -199,12 +199,12 @@ func TestPasswordsAreMasked(t *testing.T) {
 	for place, text := range map[string]string{
 		"/etc/shadow": "root:ab12cd34ef56g:19000:0:99999:7:::\n", "/etc/x": "token: s3cr3tvalue\n", "/etc/key": "-----BEGIN OPENSSH PRIVATE KEY-----\ns3cr3t\n",
 	} {
-		diff := maskedDiff(place, []byte(text), []byte(text+"more\n")) + maskedDiff(place, nil, []byte(text))
+		diff := MaskedDiff(place, []byte(text), []byte(text+"more\n")) + MaskedDiff(place, nil, []byte(text))
 		if strings.Contains(diff, "ab12") || strings.Contains(diff, "s3cr3t") {
 			t.Errorf("%s: %s", place, diff)
 		}
 	}
-	if diff := maskedDiff("/etc/x", []byte("a\n\tb\n"), []byte("a\n\tc\x1b[2J\n")); !strings.Contains(diff, "-\tb\n") || strings.Contains(diff, "\x1b") {
+	if diff := MaskedDiff("/etc/x", []byte("a\n\tb\n"), []byte("a\n\tc\x1b[2J\n")); !strings.Contains(diff, "-\tb\n") || strings.Contains(diff, "\x1b") {
 		t.Errorf("diff %q", diff)
 	}
 }

@@ -69,7 +69,7 @@ func (e *systemEditor) finish(plan *repair.Plan) error {
 			continue
 		}
 		n.After = after
-		n.Diff = maskedDiff(place, n.content, content)
+		n.Diff = MaskedDiff(place, n.content, content)
 		if isLarge(n.Before, n.content) || isLarge(after, content) {
 			n.Diff = ""
 		}

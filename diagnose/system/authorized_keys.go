@@ -209,7 +209,7 @@ func (f *keyFile) checkModes(tree *diagnose.Tree, a *account) {
 		case owner != 0 && owner != a.uid:
 			f.foreign = at + " belongs to another user id, which may have put keys of its own there"
 		case first && info.Mode().IsRegular() && diagnose.OwnerOf(info).Links > 1:
-			f.foreign = at + " has another name, by a hard link, and may be a file that the account shall not have"
+			f.foreign = at + " has another name, by a hard link, and may be a file that the account must not have"
 		}
 		if at == home || at == "/" {
 			return

@@ -160,7 +160,7 @@ func (c *entryChecker) check(e *loadEntry) []diagnose.Finding {
 		if got := fileSum(e.Kernel); got != "" && got != sum {
 			f := finding("kernel-changed", diagnose.Kernel, 0.6, fmt.Sprintf("The kernel %s is not the one that its package brought.", e.Kernel.Shown),
 				fileEvidence(e.Kernel.Shown, 0, "its MD5 sum is "+got+", not "+sum))
-			f.ByHand = "Install the package of the kernel again, unless somebody changed the kernel on purpose."
+			f.ByHand = "Install the package of the kernel again, unless someone changed the kernel on purpose."
 			out = append(out, f)
 		}
 	}

@@ -125,7 +125,7 @@ func init() {
 		{"a unified one", "debian-systemd-boot", "kernel-damaged", nearMiss, unified(wholeUnified)},
 		{"of arm64", "debian-uefi", "kernel-damaged", nearMiss, write(kernel, arm64Image())},
 		{"another sum", "debian-bios", "kernel-changed", diagnose.BlocksBoot, write(sums, strings.Repeat("0", 32)+"  boot/vmlinuz-"+debian12+"\n")},
-		{"somebody signed it once more", "debian-bios", "kernel-changed", nearMiss, func(_ *testing.T, in *installed) {
+		{"someone signed it once more", "debian-bios", "kernel-changed", nearMiss, func(_ *testing.T, in *installed) {
 			in.write(sums, strings.Repeat("0", 32)+"  boot/vmlinuz-"+debian12+"\n")
 			in.write(kernel, signedKernel(debian12, 2))
 		}},

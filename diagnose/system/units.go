@@ -136,7 +136,7 @@ func lookSELinux(s *diagnose.System) []diagnose.Finding {
 			Title:    fmt.Sprintf("Line %d of %s sets SELINUX to %s, which is no mode.", mode.Line, selinuxPath, mode.Value),
 			Evidence: []diagnose.Evidence{evidence},
 			Repair: &diagnose.Repair{Summary: fmt.Sprintf("Write SELINUX=permissive into line %d of %s.", mode.Line, selinuxPath), Consent: diagnose.ConsentFiles,
-				Writes: []string{selinuxPath}, Loses: "SELinux only reports until somebody sets it to enforcing."},
+				Writes: []string{selinuxPath}, Loses: "SELinux only reports until someone sets it to enforcing."},
 		}}
 	}
 	kind := settingLine{Value: "targeted"}
