@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +34,7 @@ var nodeSort = map[string]string{
 func (c *whereClause) page(p record.Page, table, a, marker string, sortable map[string]string) (order string, err error) {
 	column, ok := sortable[p.SortKey]
 	if !ok {
-		return "", problem.Invalidf("The sort_key value %q is an invalid field for sorting", p.SortKey)
+		return "", problem.Invalidf("The sort_key value %q is an invalid field for sorting: %s", p.SortKey, problem.WantOneOf(slices.Collect(maps.Keys(sortable))))
 	}
 	after, way := ">", "ASC"
 	if p.Desc {

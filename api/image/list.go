@@ -1,6 +1,7 @@
 package image
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -229,7 +230,7 @@ func (q *listQuery) sort(v url.Values) error {
 	}
 	word, ok := sortKeys[key]
 	if !ok || way != "asc" && way != "desc" {
-		return problem.Invalidf("Images cannot be sorted by %.40q, %.10q: want a key as name or created_at, and asc or desc.", key, way)
+		return problem.Invalidf("Images cannot be sorted by %.40q, %.10q: %s, and asc or desc.", key, way, problem.WantOneOf(slices.Collect(maps.Keys(sortKeys))))
 	}
 	q.page.SortKey, q.page.Desc = word, way == "desc"
 	return nil

@@ -44,7 +44,7 @@ func (c *ironicCall) conductorFieldNames(brief []string) ([]string, error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(conductorFields, name) {
-			return nil, unknownField(name)
+			return nil, unknownField(name, conductorFields)
 		}
 	}
 	switch {

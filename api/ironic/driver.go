@@ -134,7 +134,7 @@ func (c *ironicCall) driverFields() (func(map[string]any) (map[string]any, error
 		for _, name := range names {
 			v, ok := d[name]
 			if !ok {
-				return nil, unknownField(name)
+				return nil, unknownField(name, slices.Collect(maps.Keys(d)))
 			}
 			out[name] = v
 		}

@@ -130,7 +130,7 @@ func (c *ironicCall) historyFieldNames() ([]string, error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(historyFields, name) {
-			return nil, unknownField(name)
+			return nil, unknownField(name, historyFields)
 		}
 		if since := newerHistoryFields[name]; since > c.version {
 			return nil, newerField(name, since)

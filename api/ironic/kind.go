@@ -135,6 +135,14 @@ func (k *recordKind[R, F]) shown(names []string, v metal.Version) []*recordField
 	return fields
 }
 
+func fieldNamesOf[R any](fields []*recordField[R]) []string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return names
+}
+
 // choose decides what an answer shows: the fields that the query names, all, or in a list the brief ones.
 func (k *recordKind[R, F]) choose(c *ironicCall, brief bool) ([]*recordField[R], error) {
 	names, err := c.fieldNames()
@@ -144,7 +152,7 @@ func (k *recordKind[R, F]) choose(c *ironicCall, brief bool) ([]*recordField[R],
 	for _, name := range names {
 		i, ok := k.index[name]
 		if !ok || k.fields[i].write == nil {
-			return nil, unknownField(name)
+			return nil, unknownField(name, fieldNamesOf(k.shown(nil, c.version)))
 		}
 		if since := max(k.fields[i].since, k.fields[i].named); since > c.version {
 			return nil, newerField(name, since)

@@ -42,7 +42,7 @@ func (c *ironicCall) page(keys map[string]metal.Version) (record.Page, error) {
 	if key := c.Query.Get("sort_key"); key != "" && key != "id" {
 		since, ok := keys[key]
 		if !ok {
-			return p, problem.Invalidf(`The sort_key value "%s" is an invalid field for sorting`, truncateInput(key))
+			return p, problem.Invalidf(`The sort_key value "%s" is an invalid field for sorting: %s`, truncateInput(key), problem.WantOneOf(knownFields(keys, c.version)))
 		}
 		if since > c.version {
 			return p, newerField(key, since)
@@ -106,8 +106,19 @@ func (c *ironicCall) detailSince(names []string, since metal.Version) (bool, err
 	return *detail, nil
 }
 
-func unknownField(name string) error {
-	return problem.Invalidf(`Field(s) "%s" are not valid.`, truncateInput(name))
+// unknownField is the error for a field that an answer cannot show; valid are those that it can.
+func unknownField(name string, valid []string) error {
+	return problem.Invalidf(`Field(s) "%s" are not valid: %s`, truncateInput(name), problem.WantOneOf(valid))
+}
+
+// knownFields are the fields that a version knows, of fields with their first versions.
+func knownFields(fields map[string]metal.Version, v metal.Version) (out []string) {
+	for name, since := range fields {
+		if since <= v {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func newerField(name string, since metal.Version) error {

@@ -51,7 +51,7 @@ func (c *ironicCall) chosen(known, brief []string) ([]string, error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) && name != "created_at" && name != "updated_at" && name != "links" {
-			return nil, unknownField(name)
+			return nil, unknownField(name, append([]string{"created_at", "updated_at", "links"}, known...))
 		}
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(known, name) }), nil

@@ -127,7 +127,7 @@ func (c flavorCall) flavorPage() (f compute.FlavorFilter, p record.Page, err err
 	}
 	key, ok := flavorSort[c.Query.Get("sort_key")]
 	if !ok {
-		return f, p, badQuery("sort_key", c.Query.Get("sort_key"), "cannot be sorted by")
+		return f, p, badQuery("sort_key", c.Query.Get("sort_key"), "cannot be sorted by: "+problem.WantOneOf(slices.Collect(maps.Keys(flavorSort))))
 	}
 	p.SortKey, p.Desc = key, c.Query.Get("sort_dir") == "desc"
 	if marker := c.Query.Get("marker"); marker != "" {

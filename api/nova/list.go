@@ -2,6 +2,7 @@ package nova
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -57,7 +58,7 @@ func (c serverCall) window() (requestedPage, error) {
 	if key := c.Query.Get("sort_key"); key != "" {
 		word, ok := sortKeys[key]
 		if !ok {
-			return w, problem.Invalidf("Invalid input for query parameters sort_key. Value: %s. '%s' cannot be sorted by", truncateText(key), truncateText(key))
+			return w, badQuery("sort_key", key, "cannot be sorted by: "+problem.WantOneOf(slices.Collect(maps.Keys(sortKeys))))
 		}
 		w.SortKey = word
 	}

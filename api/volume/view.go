@@ -1,8 +1,10 @@
 package volume
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -283,7 +285,7 @@ func (s *server) page(c *api.Call) (record.Page, int, error) {
 	}
 	word, ok := sortKeys[key]
 	if !ok || way != "" && way != "asc" && way != "desc" {
-		return page, 0, problem.Invalidf("Volumes cannot be sorted by %.40q, %.10q: want a key as name or created_at, and asc or desc.", key, way)
+		return page, 0, problem.Invalidf("Volumes cannot be sorted by %.40q, %.10q: %s, and asc or desc.", key, way, problem.WantOneOf(slices.Collect(maps.Keys(sortKeys))))
 	}
 	page.SortKey, page.Desc = word, way != "asc"
 	return page, limit, nil

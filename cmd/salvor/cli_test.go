@@ -212,7 +212,7 @@ func TestWrongUsage(t *testing.T) {
 		{"node rescue", "at least 1 arg"},
 		{"node rescue a --expires-in soon", "--expires-in"},
 		{"node rescue a --key /nonexistent", "no such file"},
-		{"node ssh", "at least 1 arg"},
+		{"node ssh", "NODE is missing"},
 		{"node rescue a --rescue-password-file /nonexistent", "no such file"},
 		{"node rescue a --rescue-password-file -", "the rescue password is empty"},
 		{"node rescue a --rescue-password x --rescue-password-file y", "none of the others can be"},

@@ -75,27 +75,91 @@ func addCompletionScripts(root *cobra.Command) {
 	}
 }
 
-// namesFor asks the API for the names of records that begin with what is typed; nothing where it does not answer in time.
-func namesFor(cmd *cobra.Command, kinds []*resourceSpec, given []string, typed string) []string {
+// completeColumns completes -c, --fields and --sort. own are the columns of a list without --long; nil: the command shows one record, with
+// every field. The fields of a record are those of a record that the API has.
+func completeColumns(cmd *cobra.Command, kind *resourceSpec, own []string) {
+	for _, flag := range []string{"column", "fields", "sort"} {
+		if cmd.Flags().Lookup(flag) == nil {
+			continue
+		}
+		_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			long, _ := cmd.Flags().GetBool("long")
+			if flag == "column" && own != nil && !long {
+				return own, cobra.ShellCompDirectiveNoFileComp
+			}
+			before, _, _ := cutLast(typed, ",")
+			var out []string
+			for _, field := range kind.fieldsFor(cmd) {
+				out = append(out, before+field)
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp
+		})
+	}
+}
+
+// cutLast cuts a text behind the last separator.
+func cutLast(text, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(text, separator)
+	return text[:i+1], text[i+1:], i >= 0
+}
+
+// fieldsFor asks the API for a record and gives the names of its fields; nothing where it does not answer in time.
+func (r *resourceSpec) fieldsFor(cmd *cobra.Command) []string {
+	c := completingCall(cmd)
+	if c == nil {
+		return nil
+	}
+	defer c.done()
+	var found []client.Record
+	if r.isBaremetal() {
+		found, _ = c.api.List(c.context(), r.at, client.Query{Limit: 1, Detail: true})
+	} else {
+		found, _ = r.all(c.clientCall, nil)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(found[0])), func(f string) bool { return slices.Contains(hidden, f) })
+}
+
+// completionCall is a call of the API for a shell that waits.
+type completionCall struct {
+	*clientCall
+	done func()
+}
+
+// completingCall prepares it; nil where the command's flags name no API.
+func completingCall(cmd *cobra.Command) *completionCall {
 	text := func(flag string) string { v, _ := cmd.Flags().GetString(flag); return v }
 	e := &apiEndpoint{
 		url: text("url"), user: text("user"), version: text("api-version"), cloud: text("os-cloud"), ca: text("cacert"), cert: text("cert"), key: text("cert-key"),
 		timeout: completeWithin,
 	}
 	ctx, cancel := context.WithTimeout((&clientCall{Command: cmd}).context(), completeWithin)
-	defer cancel()
 	cmd.SetContext(ctx)
 	api, err := e.client(cmd)
 	if err != nil {
+		cancel()
 		return nil
 	}
-	c, names := &clientCall{Command: cmd, api: api}, map[string]bool{}
+	return &completionCall{&clientCall{Command: cmd, api: api}, cancel}
+}
+
+// namesFor asks the API for the names of records that begin with what is typed; nothing where it does not answer in time.
+func namesFor(cmd *cobra.Command, kinds []*resourceSpec, given []string, typed string) []string {
+	c := completingCall(cmd)
+	if c == nil {
+		return nil
+	}
+	defer c.done()
+	ctx, names := c.context(), map[string]bool{}
 	for _, kind := range kinds {
 		var found []client.Record
+		var err error
 		if kind.isBaremetal() {
-			found, err = api.List(ctx, kind.at, client.Query{})
+			found, err = c.api.List(ctx, kind.at, client.Query{})
 		} else {
-			found, err = kind.all(c, nil)
+			found, err = kind.all(c.clientCall, nil)
 		}
 		for _, one := range found {
 			name := firstOf(one.Text("name"), one.Text("uuid"), one.Text("id"))

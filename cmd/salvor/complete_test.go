@@ -60,6 +60,24 @@ func TestCompletion(t *testing.T) {
 	if got := strings.Join(completions(t, &fakeAPI{}, "node", "list", "--provision-state", ""), " "); !strings.Contains(got, "rescue failed") {
 		t.Errorf("%q", got)
 	}
+	for words, want := range map[string]string{
+		"node list -c |":            "uuid name instance_uuid power_state provision_state maintenance",
+		"node list --long -c |":     "driver name uuid",
+		"node list --fields |":      "driver name uuid",
+		"node list --fields |name,": "name,driver name,name name,uuid",
+		"node list --sort |":        "driver name uuid",
+		"node show web-1 -c |":      "driver name uuid",
+		"host show vm1 -c |":        "id state",
+	} {
+		api := &fakeAPI{answers: map[string][]string{
+			"GET /v1/nodes":        {`{"nodes": [{"uuid": "u1", "name": "web-1", "driver": "fake", "links": []}]}`},
+			"GET /salvor/v1/hosts": {`{"hosts": [{"id": "h1", "state": "up"}]}`},
+		}}
+		before, typed, _ := strings.Cut(words, "|")
+		if got := strings.Join(completions(t, api, append(strings.Fields(before), typed)...), " "); got != want {
+			t.Errorf("%s: %q, want %q", words, got, want)
+		}
+	}
 	file := filepath.Join(t.TempDir(), "clouds.yaml")
 	writeFile(t, file, "clouds: {lab: {}, alone: {}}")
 	t.Setenv("OS_CLIENT_CONFIG_FILE", file)

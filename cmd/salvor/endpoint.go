@@ -189,6 +189,9 @@ func (e *apiEndpoint) run(do func(*clientCall) error) func(*cobra.Command, []str
 			return err
 		}
 		err = do(&clientCall{Command: cmd, api: api, args: args})
+		if cmd.Context() != nil && cmd.Context().Err() != nil { // interrupted: no advice about the API helps
+			return err
+		}
 		if next := adviseOnError(err, api.Endpoint()); next != "" {
 			return withStatus(statusOf(err), fmt.Errorf("%w\n%s", err, next))
 		}

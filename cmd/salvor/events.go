@@ -28,20 +28,22 @@ type eventFlags struct {
 func newEventsCommand() *cobra.Command {
 	e, f := &apiEndpoint{}, &eventFlags{}
 	cmd := &cobra.Command{
-		Use: "events [IDENT...]", Short: "Show the timeline of nodes, servers, hosts and clusters, or of all, and follow it",
+		Use: "events [IDENT...]", Short: "Show the timeline of nodes, servers, hosts and other records, or of all, and follow it",
 		Long: `Prints what happened: changes of state, each action with its seconds, each request with its user, and changes in the contact with BMCs,
 agents and hosts. With --follow it goes on as things happen. After a break of the connection it continues where it stood, so it misses no
-event and prints none twice. IDENT is a UUID or a name, or node:IDENT, server:IDENT, host:IDENT; a cluster is named as cluster:IDENT.
+event and prints none twice. IDENT is a UUID or a name of a node, a server or a host, or KIND:IDENT: node:rack1-7, token:ci, network:lab.
+
+Each request that changes something has an event with its user. The event of a change names the fields that changed, never their values.
 
 Without IDENT it prints the events of all to users who may see them, by name, or by UUID where the subject has no name or is gone.
 -f json gives the kind, the UUID and the name as separate fields.`,
-		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
+		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --type request --last 50\n  salvor events token:ci\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
 		RunE: e.run(func(c *clientCall) error {
 			if err := f.format.check(c.Command); err != nil {
 				return err
 			}
 			if f.last < 1 && f.after == "" && !f.follow {
-				return usageErrorf(c.Command, "--last %d without --follow: there is nothing to tell", f.last)
+				return usageErrorf(c.Command, "--last %d: want 1 or more events, or --follow", f.last)
 			}
 			query, err := f.query(c)
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -73,7 +74,7 @@ func markUsageErrors(cmd *cobra.Command) *cobra.Command {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return usageErrorf(cmd, "%w; want %s", err, strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+				return usageErrorf(cmd, "%w; want %s", argumentError(cmd, args, err), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 			}
 			return nil
 		}
@@ -115,7 +116,24 @@ func unknownWord(cmd *cobra.Command, args []string) error {
 		}
 		hint = "; want one of " + strings.Join(names, ", ")
 	}
+	if len(args) > 1 {
+		if i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == args[1] }); i >= 0 { // salvor node power NODE off
+			hint = "; want " + cmd.CommandPath() + " " + args[1] + " " + args[0]
+		}
+	}
 	return usageErrorf(cmd, "unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
+}
+
+// argumentError says which argument is missing, or which is too many. cobra's own text counts them.
+func argumentError(cmd *cobra.Command, args []string, err error) error {
+	if !strings.Contains(err.Error(), "arg(s)") {
+		return err
+	}
+	words := strings.Fields(cmd.Use)[1:]
+	if at := len(args); at < len(words) {
+		return fmt.Errorf("%s is missing", strings.Trim(words[at], "[]."))
+	}
+	return fmt.Errorf("unexpected argument %q", args[len(words)])
 }
 
 // mostListed is how many commands of a group are listed when none is similar to what was typed; of more, the help is named only.

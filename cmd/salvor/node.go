@@ -93,6 +93,7 @@ func (l *listOptions) shown(own []string, records []client.Record) []outputColum
 	case len(l.fields) > 0:
 		return columnsOf(l.fields)
 	case !l.long:
+		l.moreColumns = "; --fields and --long show others"
 		return columnsOf(own)
 	}
 	fields := slices.Clone(own)
@@ -128,15 +129,16 @@ var nodeFilters = []struct{ flag, parameter, usage string }{
 	{"bmc", "bmc", "whose BMC is answering, silent, refusing or unknown (no reading of the power, or an old one)"},
 }
 
-type nodeChoice struct{ yes, no, parameter, usage string }
+// nodeChoice is a pair of switches: the nodes with usage, or the other ones.
+type nodeChoice struct{ yes, no, parameter, usage, otherUsage string }
 
 // nodeChoices are pairs of switches, for a filter that is true or false.
 var nodeChoices = []nodeChoice{
-	{"maintenance", "no-maintenance", "maintenance", "in maintenance"},
-	{"retired", "no-retired", "retired", "retired"},
-	{"associated", "unassociated", "associated", "with an instance"},
-	{"sharded", "unsharded", "sharded", "in a shard"},
-	{"include-children", "no-children", "include_children", "that are part of another node too"},
+	{"maintenance", "no-maintenance", "maintenance", "nodes in maintenance", "nodes that are not in maintenance"},
+	{"retired", "no-retired", "retired", "retired nodes", "nodes that are not retired"},
+	{"associated", "unassociated", "associated", "nodes with an instance", "nodes without an instance"},
+	{"sharded", "unsharded", "sharded", "nodes in a shard", "nodes without a shard"},
+	{"include-children", "no-children", "include_children", "", "top-level nodes"},
 }
 
 func newNodeListCommand(e *apiEndpoint) *cobra.Command {
@@ -188,6 +190,7 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 		}),
 	}
 	l.flags(cmd)
+	completeColumns(cmd, &nodeResource, nodeColumns)
 	defineWhere(cmd, "only nodes with KEY=VALUE, as: --where bmc=silent --where state=active; the keys are the filters below; may be repeated")
 	for _, f := range nodeFilters {
 		cmd.Flags().String(f.flag, "", "only nodes "+f.usage)
@@ -195,8 +198,12 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 	completeFlag(cmd, "provision-state", provisionStates)
 	completeFlag(cmd, "bmc", bmcStates)
 	for _, f := range nodeChoices {
-		cmd.Flags().Bool(f.yes, false, "only nodes "+f.usage)
-		cmd.Flags().Bool(f.no, false, "only nodes not "+f.usage)
+		usage := "only " + f.usage
+		if f.usage == "" {
+			usage = "nodes that are part of another node, too"
+		}
+		cmd.Flags().Bool(f.yes, false, usage)
+		cmd.Flags().Bool(f.no, false, "only "+f.otherUsage)
 		cmd.MarkFlagsMutuallyExclusive(f.yes, f.no)
 	}
 	return cmd
@@ -238,6 +245,7 @@ func newNodeShowCommand(e *apiEndpoint) *cobra.Command {
 	}
 	o.flags(cmd)
 	cmd.Flags().StringSliceVar(&fields, "fields", nil, "the fields to show, separated by commas or spaces")
+	completeColumns(cmd, &nodeResource, nil)
 	cmd.Flags().BoolVar(&instance, "instance", false, "NODE is the UUID of an instance")
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 
 	"salvor/client"
 	"salvor/metal"
+	"salvor/problem"
 )
 
 // whereFlag chooses nodes by their fields.
@@ -125,7 +126,7 @@ func (c *clientCall) selection(conditions []string, out url.Values) error {
 		case !ok:
 			return usageErrorf(c.Command, "--%s %s: want KEY=VALUE", whereFlag, condition)
 		case !known:
-			return usageErrorf(c.Command, "--%s %s: unknown key %q; want one of %s", whereFlag, condition, key, strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
+			return usageErrorf(c.Command, "--%s %s: unknown key %q; %s", whereFlag, condition, key, problem.WantOneOf(slices.Collect(maps.Keys(keys))))
 		case out.Has(parameter):
 			return usageErrorf(c.Command, "--%s %s: %s is given twice", whereFlag, condition, key)
 		}

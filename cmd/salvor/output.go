@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/problem"
 )
 
 // outputOptions is the form in which records are printed.
@@ -24,6 +25,8 @@ type outputOptions struct {
 	noIndent bool
 	prefix   string
 	quote    string
+	// moreColumns ends the error about a column that a list does not print: how other columns are had.
+	moreColumns string
 }
 
 var outputFormats = []string{"table", "json", "yaml", "value", "csv", "shell"}
@@ -83,8 +86,9 @@ func columnsOf(fields []string) []outputColumn {
 	return out
 }
 
-// pick keeps the columns that were asked for by title or field, in the order asked.
-func (o *outputOptions) pick(all []outputColumn) ([]outputColumn, error) {
+// pick keeps the columns that were asked for by title or field, in the order asked. more is what an error says beside the columns that
+// there are.
+func (o *outputOptions) pick(all []outputColumn, more string) ([]outputColumn, error) {
 	if len(o.columns) == 0 {
 		return all, nil
 	}
@@ -92,16 +96,24 @@ func (o *outputOptions) pick(all []outputColumn) ([]outputColumn, error) {
 	for _, want := range o.columns {
 		i := slices.IndexFunc(all, func(c outputColumn) bool { return strings.EqualFold(c.title, want) || c.field == want })
 		if i < 0 {
-			return nil, withStatus(statusUsage, fmt.Errorf("-c %s: no such column", want))
+			return nil, withStatus(statusUsage, fmt.Errorf("-c %s: no such column; %s%s", want, problem.WantOneOf(fieldsOf(all)), more))
 		}
 		out = append(out, all[i])
 	}
 	return out, nil
 }
 
+func fieldsOf(columns []outputColumn) []string {
+	fields := make([]string, len(columns))
+	for i, c := range columns {
+		fields[i] = c.field
+	}
+	return fields
+}
+
 // list prints records under the columns' titles.
 func (o *outputOptions) list(w io.Writer, all []outputColumn, records []client.Record) error {
-	columns, err := o.pick(all)
+	columns, err := o.pick(all, o.moreColumns)
 	if err != nil {
 		return err
 	}
@@ -155,7 +167,7 @@ func (o *outputOptions) show(w io.Writer, r client.Record) error {
 			all = append(all, outputColumn{f, f})
 		}
 	}
-	columns, err := o.pick(all)
+	columns, err := o.pick(all, "")
 	if err != nil {
 		return err
 	}

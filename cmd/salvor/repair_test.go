@@ -171,8 +171,8 @@ func TestRepairRecords(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"repair a --plan --yes": "[plan yes]", "repair a --plan --digest d1": "[digest plan]", "repair": "requires at least 1 arg", "repair consent a": `required flag(s) "digest"`,
-		"repair a -f yaml": "want text or json", "repair undo": "accepts between 1 and 2",
+		"repair a --plan --yes": "[plan yes]", "repair a --plan --digest d1": "[digest plan]", "repair": "NODE is missing", "repair consent a": `required flag(s) "digest"`,
+		"repair a -f yaml": "want text or json", "repair undo": "NODE is missing",
 	} {
 		if _, errs, status := salvor(t, &fakeAPI{}, "", strings.Fields(args)...); status != statusUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: status %d: %s", args, status, errs)

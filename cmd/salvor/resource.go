@@ -162,6 +162,7 @@ func (r *resourceSpec) list(e *apiEndpoint) *cobra.Command {
 		l.outputOptions.flags(cmd)
 		cmd.Flags().BoolVar(&l.long, "long", false, "every field")
 	}
+	completeColumns(cmd, r, r.columns)
 	defineFlags(cmd, filters)
 	return cmd
 }
@@ -201,6 +202,7 @@ func (r *resourceSpec) show(e *apiEndpoint) *cobra.Command {
 		cmd.Args, cmd.Example = cobra.MinimumNArgs(1), r.call("show "+sampleUUID)
 		cmd.Flags().StringSliceVar(&fields, "fields", nil, "the fields to show, separated by commas or spaces")
 	}
+	completeColumns(cmd, r, nil)
 	if r.lookUp != "" {
 		cmd.Flags().BoolVar(&byLookUp, r.lookUp, false, r.ident+" is its "+r.lookUp)
 	}

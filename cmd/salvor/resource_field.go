@@ -124,7 +124,7 @@ func (f resourceField) parse(c *clientCall, text string) (any, error) {
 	case durationForm:
 		d, err := parseLifetime(text)
 		if err != nil {
-			return nil, usageErrorf(c.Command, "--%s: %w", f.flag, err)
+			return nil, usageErrorf(c.Command, "--%s %w", f.flag, err)
 		}
 		return int64(d.Seconds()), nil
 	case boolForm:

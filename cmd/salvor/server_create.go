@@ -305,7 +305,7 @@ func sessionWishes(c *clientCall, body client.Record) error {
 	if after, _ := c.Flags().GetString("expires-in"); after != "" {
 		d, err := parseLifetime(after)
 		if err != nil {
-			return usageErrorf(c.Command, "--expires-in: %w", err)
+			return usageErrorf(c.Command, "--expires-in %w", err)
 		}
 		body["expires_in"] = int64(d.Seconds())
 	}
@@ -315,6 +315,9 @@ func sessionWishes(c *clientCall, body client.Record) error {
 		text, err := readArgument(c.InOrStdin(), name, maxArgumentFile)
 		if err != nil {
 			return usageErrorf(c.Command, "--key: %w", err)
+		}
+		if len(strings.TrimSpace(string(text))) == 0 {
+			return usageErrorf(c.Command, "--key %s: the file holds no public key; give a .pub file of ssh-keygen", name)
 		}
 		keys = append(keys, strings.TrimSpace(string(text)))
 	}

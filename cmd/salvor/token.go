@@ -73,7 +73,7 @@ way. --local works whether salvor serve runs or not.`,
 			}
 			ttl, err := parseLifetime(w.expires)
 			if err != nil {
-				return usageErrorf(cmd, "--expires-in: %w", err)
+				return usageErrorf(cmd, "--expires-in %w", err)
 			}
 			if w.local {
 				made, err := w.makeLocally(cmd, e, args[0], ttl)

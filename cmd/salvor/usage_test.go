@@ -16,7 +16,12 @@ func TestBadInput(t *testing.T) {
 		"node maintenance begin":                        `unknown command "begin" of salvor node maintenance; want one of set, unset; see: salvor node maintenance --help`,
 		"node list --maintenence":                       "unknown flag: --maintenence; did you mean --maintenance?; see: salvor node list --help",
 		"node list -f xml":                              "-f xml: want table, json, yaml, value, csv or shell; see: salvor node list --help",
-		"node show":                                     "requires at least 1 arg(s), only received 0; want salvor node show NODE; see: salvor node show --help",
+		"node show":                                     "NODE is missing; want salvor node show NODE; see: salvor node show --help",
+		"node show a b":                                 `unexpected argument "b"; see: salvor node show --help`,
+		"host show a b":                                 `unexpected argument "b"; want salvor host show HOST; see: salvor host show --help`,
+		"node power web-1 off":                          `unknown command "web-1" of salvor node power; want salvor node power off web-1; see: salvor node power --help`,
+		"node rescue web-1 --key /dev/null":             "--key /dev/null: the file holds no public key; give a .pub file of ssh-keygen; see: salvor node rescue --help",
+		"events --last -3":                              "--last -3: want 1 or more events, or --follow; see: salvor events --help",
 		"node list --provision-state up":                `--provision-state "up": want one of active, adopt failed, `,
 		"server list --status UP":                       `--status "UP": want one of ACTIVE, BUILD, `,
 		"events --type bogus":                           `--type "bogus": want one of state, action, contact, request, boot; see: salvor events --help`,
@@ -62,7 +67,7 @@ func TestBadInput(t *testing.T) {
 		"server create --imge x":                        "unknown flag: --imge; did you mean --image?; see: salvor server create --help",
 		"node list --url ftp://x":                       `endpoint "ftp://x": want http://host:port or https://host:port; see: salvor node list --help`,
 		"node list --api-version 9.9":                   `--api-version: microversion "9.9": want 1.N; see: salvor node list --help`,
-		"token create a --role admin --expires-in soon": `--expires-in: "soon": want 45m, 12h, 90d or seconds; see: salvor token create --help`,
+		"token create a --role admin --expires-in soon": `--expires-in "soon": want 45m, 12h, 90d or seconds; see: salvor token create --help`,
 	} {
 		t.Setenv("OS_CLIENT_CONFIG_FILE", t.TempDir()+"/none.yaml")
 		_, errs, status := salvor(t, &fakeAPI{}, "", strings.Fields(args)...)
