@@ -14,7 +14,14 @@ import (
 // Rules change nothing.
 type Rules struct {
 	now atomic.Pointer[map[string]check]
+	// texts are the expressions of now, changed the names of the rules that the last Read changed. Only the goroutine that calls Read
+	// uses them.
+	texts   map[string]string
+	changed []string
 }
+
+// Changed names the rules that the last Read added, removed or gave another expression.
+func (r *Rules) Changed() []string { return r.changed }
 
 // common are names that policy files use, and which no request is held to by itself.
 var common = map[string]string{
@@ -84,6 +91,19 @@ func (r *Rules) Read(text string, known func(name string) bool) (warnings []stri
 			warnings = append(warnings, "no request is held to the rule "+name+": it does nothing")
 		}
 	}
+	r.changed = nil
+	for name := range found {
+		if was, had := r.texts[name]; !had || was != found[name] {
+			r.changed = append(r.changed, name)
+		}
+	}
+	for name := range r.texts {
+		if _, has := found[name]; !has {
+			r.changed = append(r.changed, name)
+		}
+	}
+	slices.Sort(r.changed)
+	r.texts = found
 	r.now.Store(&out)
 	return warnings, nil
 }

@@ -24,6 +24,8 @@ type PolicyFile struct {
 	log   *slog.Logger
 	rules access.Rules
 	stamp os.FileInfo
+	// Changed is told the names of the rules that a new state of the file changed; nil: nobody is told.
+	Changed func(ctx context.Context, rules []string) error
 }
 
 // NewPolicyFile reads a file; one that is not good is Invalid. known tells of names of rules of other services than Ironic whether
@@ -71,14 +73,14 @@ func (f *PolicyFile) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ticker.C:
-			f.refresh()
+			f.refresh(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (f *PolicyFile) refresh() {
+func (f *PolicyFile) refresh(ctx context.Context) {
 	info, err := os.Stat(f.path)
 	if err != nil || os.SameFile(info, f.stamp) && info.ModTime().Equal(f.stamp.ModTime()) && info.Size() == f.stamp.Size() {
 		return // a file that is gone for a moment is being replaced
@@ -89,4 +91,10 @@ func (f *PolicyFile) refresh() {
 		return
 	}
 	f.log.Info("policy file read", "file", f.path)
+	if f.Changed == nil {
+		return
+	}
+	if err := f.Changed(ctx, f.rules.Changed()); err != nil {
+		f.log.Error("the change of the policy file is missing in the timeline", "file", f.path, "error", err)
+	}
 }

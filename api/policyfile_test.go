@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -32,11 +33,21 @@ func TestPolicyFileIsReadAgain(t *testing.T) {
 	if err != nil || strings.Count(log.String(), "it does nothing") != 1 || !strings.Contains(log.String(), "volume:fly") {
 		t.Fatalf("%v: %s", err, log)
 	}
+	var changed []string
+	f.Changed = func(_ context.Context, rules []string) error {
+		changed = append(changed, strings.Join(rules, " "))
+		return nil
+	}
+	defer func() {
+		if len(changed) == 0 || changed[0] != "volume:fly volume:get" {
+			t.Errorf("the changes were told as %q, want first the rules that were changed", changed)
+		}
+	}()
 	who := access.Principal{Role: access.Scoped, Scope: access.Scope{Project: "p", Roles: []string{"member"}}}
 	allowed := func(want bool, when string) {
 		t.Helper()
 		for range 3 {
-			f.refresh()
+			f.refresh(t.Context())
 		}
 		if got, decided := (access.Policy{Rules: f.Rules()}).Overruled("volume:get", who, access.Target{}); got != want || !decided {
 			t.Errorf("%s: %v %v, want %v", when, got, decided, want)

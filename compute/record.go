@@ -13,6 +13,9 @@ import (
 	"salvor/secret"
 )
 
+// RecordUpdated begins the text of an event that tells which words of a server its user changed. Nova counts no such change as an instance action.
+const RecordUpdated = "server updated: "
+
 // Flavor is a size of servers.
 type Flavor struct {
 	record.Record

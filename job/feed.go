@@ -7,7 +7,10 @@ import "context"
 type Feed interface {
 	// Feed lists events with Num > f.After, at most limit, by Num: the first ones, or with f.Newest the last ones.
 	Feed(ctx context.Context, f FeedFilter, limit int) ([]Event, error)
-	// SubjectNames are the names of nodes, servers and hosts, by one query; those without a name, and those that are gone, have no entry.
+	// FindSubject finds what has events by its kind and by its UUID or name. A UUID that no record has any more is good: its events may be
+	// there. problem.NotFound: no record has the name, or nothing of the kind has events. problem.Conflict: several have the name.
+	FindSubject(ctx context.Context, kind, ident string) (subject Subject, name string, err error)
+	// SubjectNames are the names of records, by one query; those without a name, and those that are gone, have no entry.
 	SubjectNames(ctx context.Context, subjects []Subject) (map[Subject]string, error)
 	// Settle tells up to which number all events are visible that ever will be. was is what the last call gave, or zero.
 	Settle(ctx context.Context, was Settled) (Settled, error)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 	"salvor/store/storetest"
 	"salvor/test/must"
@@ -71,8 +72,8 @@ func TestChangeByManyProcesses(t *testing.T) {
 	for _, p := range []process{a, b, silent} {
 		must.OK(t, p.turn(ctx))
 	}
-	must.OK(t, a.Rotate(ctx))
-	if err := a.Rotate(ctx); !problem.Is(err, problem.Conflict) {
+	must.OK(t, a.Rotate(ctx, record.Asker{User: "root"}))
+	if err := a.Rotate(ctx, record.Asker{User: "root"}); !problem.Is(err, problem.Conflict) {
 		t.Errorf("a second change at the same time: %v", err)
 	}
 	a.state("waiting")

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 	"salvor/store"
 	"salvor/wire/native"
@@ -64,7 +65,7 @@ type Store interface {
 	KeyHolders(ctx context.Context) ([]store.KeyHolder, error)
 	SaveKeyHolder(ctx context.Context, h store.KeyHolder) error
 	DropKeyHolder(ctx context.Context, id string, beats int64) error
-	ProposeKey(ctx context.Context, id string) error
+	ProposeKey(ctx context.Context, id string, asker record.Asker) error
 	PromoteKey(ctx context.Context) error
 	Reseal(ctx context.Context) (int, error)
 	SealedWith(ctx context.Context, id string) (int, error)
@@ -147,7 +148,7 @@ func (r *Ring) wake() {
 }
 
 // Rotate begins to change the key: for one that the source gives beside those that were used, or for a new one.
-func (r *Ring) Rotate(ctx context.Context) error {
+func (r *Ring) Rotate(ctx context.Context, asker record.Asker) error {
 	keys, err := r.Store.SealKeys(ctx)
 	if err != nil {
 		return err
@@ -177,7 +178,7 @@ func (r *Ring) Rotate(ctx context.Context) error {
 	if len(fresh) > 1 {
 		return problem.Conflictf("There are several new keys (%s): leave one of them.", strings.Join(fresh, ", "))
 	}
-	if err := r.Store.ProposeKey(ctx, fresh[0]); err != nil {
+	if err := r.Store.ProposeKey(ctx, fresh[0], asker); err != nil {
 		return err
 	}
 	r.wake()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"salvor/job"
+	"salvor/record"
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
@@ -49,7 +50,7 @@ func TestRotationWaits(t *testing.T) {
 	r := newRing(Source{File: filepath.Join(t.TempDir(), "secrets.key")}, key, y)
 	next, err := key.Add(secret.GenerateKey())
 	if err == nil {
-		err = s.ProposeKey(t.Context(), next)
+		err = s.ProposeKey(t.Context(), next, record.Asker{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +96,7 @@ func TestAnOldKeyStaysWhileItIsHeld(t *testing.T) {
 			old := key.ID()
 			next, err := key.Add(secret.GenerateKey())
 			if err == nil {
-				err = s.ProposeKey(t.Context(), next)
+				err = s.ProposeKey(t.Context(), next, record.Asker{})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -149,7 +150,7 @@ func TestRetiredKeyGoes(t *testing.T) {
 	}
 	r := newRing(source, key, s)
 	for _, id := range []string{retired, current} {
-		must.OK(t, s.ProposeKey(t.Context(), id))
+		must.OK(t, s.ProposeKey(t.Context(), id, record.Asker{}))
 		if id == current {
 			key.Forget(retired) // as a start does
 		}

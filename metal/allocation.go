@@ -192,12 +192,15 @@ func (s *Allocations) insert(ctx context.Context, a *Allocation, asker record.As
 		if err := s.nodes.store.Allocations().Insert(tx, a); err != nil {
 			return err
 		}
+		if err := s.Tell(tx, record.Change[Allocation]{New: a, Asker: asker}); err != nil {
+			return err
+		}
 		return s.claim(tx, a, n, asker)
 	})
 }
 
 // errTaken is the claim of a node that somebody else changed between the look and the write.
-var errTaken = problem.Conflictf("the node was changed by somebody else; ask again")
+var errTaken = problem.Conflictf("the node was changed by someone else; ask again")
 
 // claim writes the allocation down on its node.
 func (s *Allocations) claim(tx job.Tx, a *Allocation, n *Node, asker record.Asker) error {

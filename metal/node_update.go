@@ -144,7 +144,10 @@ func (s *Nodes) Remove(ctx context.Context, ident string, asker record.Asker) er
 				return err
 			}
 		}
-		return s.store.DeleteNode(tx, n)
+		if err := s.store.DeleteNode(tx, n); err != nil {
+			return err
+		}
+		return s.note(tx, n.ID, asker, "request", "node "+record.ListNames([]string{n.label()})+" deleted")
 	})
 }
 

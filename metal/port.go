@@ -25,10 +25,9 @@ func NewPorts(store Store, jobs record.Jobs, nodes *Nodes) *Ports {
 	s.Check = (*Port).check
 	rules := portRules{store, nodes}
 	s.Admit = rules.admit
-	s.Settle = func(_ context.Context, tx job.Tx, c record.Change[Port]) error {
-		p := c.Newest()
-		return nodes.note(tx, p.NodeID, c.Asker, "request", "port "+p.Address+" "+c.Done())
-	}
+	s.Subject = func(p *Port) job.Subject { return job.Node(p.NodeID) }
+	s.Label = func(p *Port) string { return p.Address }
+	s.Fields.Unnamed = []string{"InternalInfo"}
 	return s
 }
 

@@ -50,13 +50,10 @@ func NewPortgroups(store Store, nodes *Nodes) *Portgroups {
 	s.Check = (*Portgroup).check
 	rules := portRules{store, nodes}
 	s.Admit = rules.admitGroup
-	s.Settle = func(ctx context.Context, tx job.Tx, c record.Change[Portgroup]) error {
-		if err := rules.spreadNetwork(ctx, tx, c); err != nil {
-			return err
-		}
-		g := c.Newest()
-		return nodes.note(tx, g.NodeID, c.Asker, "request", "portgroup "+g.ID+" "+c.Done())
-	}
+	s.Settle = rules.spreadNetwork
+	s.Subject = func(g *Portgroup) job.Subject { return job.Node(g.NodeID) }
+	s.Label = func(g *Portgroup) string { return g.ID }
+	s.Fields.Unnamed = []string{"InternalInfo"}
 	return s
 }
 

@@ -3,6 +3,7 @@ package metal
 import (
 	"context"
 	"testing"
+	"time"
 
 	"salvor/job"
 	"salvor/problem"
@@ -42,6 +43,8 @@ func (t transactions) Do(_ context.Context, fn func(job.Tx) error) error {
 	return err
 }
 
+func (transactions) Append(job.Tx, job.Event) error { return nil }
+
 func (s *rulesLeft) List(_ context.Context, tx job.Tx, _ InspectionRuleFilter, _ record.Page) ([]*InspectionRule, error) {
 	s.outsider = s.outsider || tx != s.inside
 	return s.rules, nil
@@ -63,7 +66,7 @@ func TestClearIsOneTransaction(t *testing.T) {
 		for _, id := range []string{"a", "b", "c"} {
 			s.rules = append(s.rules, &InspectionRule{Record: record.Record{ID: id}})
 		}
-		rules := record.NewCollection[InspectionRule, InspectionRuleFilter]("inspection rule", s, transactions{of: s}, nil)
+		rules := record.NewCollection[InspectionRule, InspectionRuleFilter]("inspection rule", s, transactions{of: s}, time.Now)
 		if err := rules.Clear(t.Context(), record.Asker{}); (err != nil) != (bad != "") || s.begun != 1 || len(s.gone) != want || s.outsider {
 			t.Errorf("%d of 3 are gone in %d transactions, read outside of them %v: %v", len(s.gone), s.begun, s.outsider, err)
 		}

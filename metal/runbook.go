@@ -98,11 +98,6 @@ func NewRunbooks(store Store, nodes *Nodes) *Runbooks {
 		}
 		return runbookStepForm.check(r.Steps)
 	}
-	s.Clone = func(r *Runbook) *Runbook {
-		c := *r
-		c.Traits = slices.Clone(r.Traits)
-		return &c
-	}
 	return s
 }
 

@@ -67,8 +67,9 @@ func NewConnectors(store Store, nodes *Nodes, strict bool) *Connectors {
 	s.Admit = func(ctx context.Context, tx job.Tx, c record.Change[Connector]) error {
 		return nodes.admitVolume(ctx, tx, s.Name, volumeChangeOf(c, func(r *Connector) string { return r.NodeID }))
 	}
+	s.Subject = nil // a move concerns two nodes
 	s.Settle = func(_ context.Context, tx job.Tx, c record.Change[Connector]) error {
-		return nodes.noteVolume(tx, s.Name, c.Newest().ID, volumeChangeOf(c, func(r *Connector) string { return r.NodeID }), c.Asker)
+		return nodes.noteVolume(tx, s.Name, c.Newest().ID, s.Done(c), volumeChangeOf(c, func(r *Connector) string { return r.NodeID }), c.Asker)
 	}
 	return s
 }
@@ -80,17 +81,18 @@ func NewTargets(store Store, nodes *Nodes) *Targets {
 	s.Admit = func(ctx context.Context, tx job.Tx, c record.Change[Target]) error {
 		return nodes.admitVolume(ctx, tx, s.Name, volumeChangeOf(c, func(r *Target) string { return r.NodeID }))
 	}
+	s.Subject = nil // a move concerns two nodes
 	s.Settle = func(_ context.Context, tx job.Tx, c record.Change[Target]) error {
-		return nodes.noteVolume(tx, s.Name, c.Newest().ID, volumeChangeOf(c, func(r *Target) string { return r.NodeID }), c.Asker)
+		return nodes.noteVolume(tx, s.Name, c.Newest().ID, s.Done(c), volumeChangeOf(c, func(r *Target) string { return r.NodeID }), c.Asker)
 	}
 	return s
 }
 
 // volumeChange is what a change of a connector or target means for nodes: from is empty for a creation, to for a removal.
-type volumeChange struct{ done, from, to string }
+type volumeChange struct{ from, to string }
 
 func volumeChangeOf[R any](c record.Change[R], node func(*R) string) volumeChange {
-	v := volumeChange{done: c.Done()}
+	var v volumeChange
 	if c.Old != nil {
 		v.from = node(c.Old)
 	}
@@ -137,8 +139,8 @@ func (s *Nodes) admitVolume(ctx context.Context, tx job.Tx, word string, v volum
 }
 
 // noteVolume writes the timelines of the nodes that a change touches. What the record holds stays out of them.
-func (s *Nodes) noteVolume(tx job.Tx, word, id string, v volumeChange, asker record.Asker) error {
-	text := word + " " + id + " " + v.done
+func (s *Nodes) noteVolume(tx job.Tx, word, id, done string, v volumeChange, asker record.Asker) error {
+	text := word + " " + id + " " + done
 	if v.from != "" && v.to != "" && v.from != v.to {
 		if err := s.note(tx, v.from, asker, "request", word+" "+id+" moved to node "+v.to); err != nil {
 			return err

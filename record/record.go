@@ -5,6 +5,7 @@ package record
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"time"
 
@@ -140,21 +141,60 @@ type Collection[R, F any] struct {
 	Admit func(ctx context.Context, tx job.Tx, c Change[R]) error
 	// Settle follows up in the same transaction, after the write.
 	Settle func(ctx context.Context, tx job.Tx, c Change[R]) error
+	// Subject is on whose timeline the event of a change stands. By default a record has a timeline of its own. A kind without a
+	// Subject writes its events itself.
+	Subject func(*R) job.Subject
+	// Label names a record in its events: by default its name, or its UUID where the record has no name.
+	Label func(*R) string
+	// Fields says how the API calls the fields that an event names.
+	Fields FieldNames
 }
 
 // ErrChanged: the record was changed between a look and a write.
-var ErrChanged = problem.Conflictf("the record was changed by somebody else")
+var ErrChanged = problem.Conflictf("the record was changed by someone else")
 
 // NewCollection makes the service of a kind without rules; who calls it fills in the rules.
 func NewCollection[R, F any, P head[R]](name string, table Table[R, F], jobs Jobs, now func() time.Time) *Collection[R, F] {
 	return &Collection[R, F]{
 		Name: name, table: table, jobs: jobs, now: now,
 		head:   func(r *R) *Record { return P(r).Head() },
-		Clone:  func(r *R) *R { c := *r; return &c },
+		Clone:  cloneFields[R],
 		Check:  func(*R) error { return nil },
 		Admit:  func(context.Context, job.Tx, Change[R]) error { return nil },
 		Settle: func(context.Context, job.Tx, Change[R]) error { return nil },
+		Subject: func(r *R) job.Subject {
+			return job.Subject{Kind: strings.ReplaceAll(name, " ", "-"), ID: P(r).Head().ID}
+		},
+		Label: func(r *R) string { return nameOf(r, P(r).Head().ID) },
 	}
+}
+
+// cloneFields copies a record with its maps and lists, so that an edit of the copy leaves the record as it was.
+func cloneFields[R any](r *R) *R {
+	c := *r
+	v := reflect.ValueOf(&c).Elem()
+	for i := range v.NumField() {
+		field := v.Field(i)
+		switch {
+		case !field.CanSet() || field.Kind() != reflect.Map && field.Kind() != reflect.Slice || field.IsNil():
+		case field.Kind() == reflect.Map:
+			field.Set(reflect.MakeMapWithSize(field.Type(), field.Len()))
+			for of := reflect.ValueOf(r).Elem().Field(i).MapRange(); of.Next(); {
+				field.SetMapIndex(of.Key(), of.Value())
+			}
+		default:
+			field.Set(reflect.AppendSlice(reflect.MakeSlice(field.Type(), 0, field.Len()), field))
+		}
+	}
+	return &c
+}
+
+// nameOf is the field Name of a record, or other where the record has no name.
+func nameOf(r any, other string) string {
+	if name := reflect.ValueOf(r).Elem().FieldByName("Name"); name.IsValid() && name.Kind() == reflect.String && name.String() != "" {
+		return eventName(name.String())
+	}
+	return other
 }
 
 // Get reads one by UUID, or by name where the kind has names.
@@ -275,5 +315,25 @@ func (s *Collection[R, F]) change(ctx context.Context, tx job.Tx, c Change[R], d
 	if err := do(tx); err != nil {
 		return err
 	}
-	return s.Settle(ctx, tx, c)
+	if err := s.Settle(ctx, tx, c); err != nil {
+		return err
+	}
+	return s.Tell(tx, c)
+}
+
+// Tell writes the event of a change. Whoever writes a record past the Collection calls Tell in the same transaction.
+func (s *Collection[R, F]) Tell(tx job.Tx, c Change[R]) error {
+	if s.Subject == nil {
+		return nil
+	}
+	return s.jobs.Append(tx, job.Event{Subject: s.Subject(c.Newest()), At: s.now(), Type: "request", Severity: "info", RequestID: c.Asker.RequestID, User: c.Asker.User,
+		Text: s.Name + " " + s.Label(c.Newest()) + " " + s.Done(c)})
+}
+
+// Done is what a change did, in the words of an event. Of an update it names the fields that changed.
+func (s *Collection[R, F]) Done(c Change[R]) string {
+	if c.Old == nil || c.New == nil {
+		return c.Done()
+	}
+	return s.Fields.Updated(c.Old, c.New)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,12 +18,17 @@ const pruneSlice = 2000
 // Append is job.Timeline's. The counter's row makes the subject's writers take
 // turns, so the numbers have no gap and are committed in their order.
 func (s *jobTables) Append(t job.Tx, e job.Event) error {
+	if s.noNodeHistory && e.Subject.Kind == job.Node("").Kind {
+		_, err := s.tx(t)
+		return err
+	}
+	return s.appendEvent(t, e)
+}
+
+func (s *storeCore) appendEvent(t job.Tx, e job.Event) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
-	}
-	if s.noNodeHistory && e.Subject.Kind == job.Node("").Kind {
-		return nil
 	}
 	if e.At.IsZero() {
 		e.At = s.timestamp()
@@ -132,8 +138,32 @@ func (s *jobTables) Prune(ctx context.Context, before, spare time.Time, keep int
 			WHERE c.last > $1 AND e.seq <= c.last - $1 AND e.at < $2 LIMIT $3)`, int64(keep), toMicros(spare), s.pruneBatch)
 		n += more
 	}
+	if err == nil {
+		err = s.pruneCounters(ctx)
+	}
 	if err != nil {
 		return n, fmt.Errorf("prune the timeline: %w", err)
 	}
 	return n, nil
+}
+
+// pruneCounters removes the counters of records, and of nodes that are gone, that have no events left. The counters of nodes, servers and
+// hosts stay as long as their records, because readers page through the events of those by their numbers.
+func (s *jobTables) pruneCounters(ctx context.Context) error {
+	for _, of := range []func(*whereClause) string{
+		func(c *whereClause) string {
+			return c.in("k.subject_kind", append(slices.Clone(namelessSubjects), slices.Sorted(maps.Keys(recordSubjects))...))
+		},
+		func(*whereClause) string {
+			return `k.subject_kind = 'node' AND NOT EXISTS (SELECT 1 FROM node n WHERE n.id = k.subject_id)`
+		},
+	} {
+		c := &whereClause{}
+		text := `DELETE FROM event_counter WHERE (subject_kind, subject_id) IN (SELECT k.subject_kind, k.subject_id FROM event_counter k WHERE ` + of(c) +
+			` AND NOT EXISTS (SELECT 1 FROM event e WHERE e.subject_kind = k.subject_kind AND e.subject_id = k.subject_id) LIMIT ` + c.count(s.pruneBatch) + `)`
+		if _, err := s.execInBatches(ctx, s.pruneBatch, text, c.args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
 )
 
 // eventNumbering is how an engine numbers the events of all subjects.
@@ -35,7 +38,7 @@ var (
 	}
 )
 
-func (s *jobTables) numbering() eventNumbering {
+func (s *storeCore) numbering() eventNumbering {
 	if _, ok := s.engine.(*postgresEngine); ok {
 		return postgresNumbering
 	}
@@ -45,10 +48,61 @@ func (s *jobTables) numbering() eventNumbering {
 // EventsChanged is job.Feed's.
 func (s *jobTables) EventsChanged() <-chan struct{} { return s.eventsChanged.wait() }
 
+// The kinds of subjects that have events, each with the table of its records where those have names.
+var (
+	machineSubjects = map[string]string{"node": "node", "server": "server", "host": "host", "cluster": "cluster"}
+	recordSubjects  = map[string]string{
+		"allocation": "allocation", "deploy-template": "deploy_template", "flavor": "flavor", "host-group": "host_group", "image": "image", "keypair": "keypair",
+		"network": "network", "rescue-image": "rescue_image", "runbook": "runbook", "site": "site", "token": "api_token", "volume": "volume",
+	}
+	namelessSubjects = []string{"chassis", "inspection-rule", "join-token", "policy", "seal-key"}
+)
+
+func subjectTable(kind string) (table string, known bool) {
+	if table, known = machineSubjects[kind]; !known {
+		table, known = recordSubjects[kind]
+	}
+	return table, known
+}
+
+// FindSubject is job.Feed's.
+func (s *jobTables) FindSubject(ctx context.Context, kind, ident string) (subject job.Subject, name string, err error) {
+	subject = job.Subject{Kind: kind, ID: ident}
+	table, named := subjectTable(kind)
+	switch {
+	case !named && !slices.Contains(namelessSubjects, kind):
+		return subject, "", problem.NotFoundf("There is no timeline of a %.40s.", kind)
+	case !named:
+		return subject, "", nil
+	}
+	found := 0
+	err = s.read(ctx, nil, func(r *sql.Rows) error {
+		found++
+		return r.Scan(&subject.ID, &name)
+	}, `SELECT id, name FROM `+table+` WHERE id = $1 OR name = $1 LIMIT 2`, ident)
+	switch {
+	case err != nil:
+		return subject, "", fmt.Errorf("find the %s %s: %w", kind, ident, err)
+	case found > 1:
+		return subject, "", problem.Conflictf("Several records of kind %s are named %.100s: name one by its UUID.", kind, ident)
+	case found == 0 && !record.IsUUID(ident):
+		return subject, "", problem.NotFoundf("%s:%.100s could not be found; name what is gone by its UUID.", kind, ident)
+	}
+	return subject, name, nil
+}
+
 // SubjectNames is job.Feed's.
 func (s *jobTables) SubjectNames(ctx context.Context, subjects []job.Subject) (map[job.Subject]string, error) {
 	c, parts := &whereClause{}, []string{}
-	for _, kind := range []string{"node", "server", "host"} {
+	kinds := map[string]bool{}
+	for _, subject := range subjects {
+		kinds[subject.Kind] = true
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		table, named := subjectTable(kind)
+		if !named {
+			continue
+		}
 		var ids []string
 		for _, subject := range subjects {
 			if subject.Kind == kind && !slices.Contains(ids, subject.ID) {
@@ -56,7 +110,7 @@ func (s *jobTables) SubjectNames(ctx context.Context, subjects []job.Subject) (m
 			}
 		}
 		if len(ids) > 0 {
-			parts = append(parts, `SELECT '`+kind+`', id, name FROM `+kind+` WHERE `+c.in("id", ids)+` AND name <> ''`)
+			parts = append(parts, `SELECT '`+kind+`', id, name FROM `+table+` WHERE `+c.in("id", ids)+` AND name <> ''`)
 		}
 	}
 	out := map[job.Subject]string{}

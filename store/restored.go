@@ -159,7 +159,7 @@ func (s incarnationTables) ReleaseHold(t job.Tx) error {
 	}
 	n, err := tx.exec(`UPDATE incarnation SET id = $1, counter = counter + 1, held_at = NULL, held_reason = '', held_detail = '' WHERE held_at IS NOT NULL`, newIncarnationID())
 	if err == nil && n == 0 {
-		err = problem.Conflictf("The database is not held any more: somebody else has released it.")
+		err = problem.Conflictf("The database is not held any more: someone else has released it.")
 	}
 	for _, text := range []string{`DELETE FROM held_reading`, allowFormer} {
 		if err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -181,7 +182,7 @@ func (s keyTables) execOnce(ctx context.Context, text string, args ...any) error
 }
 
 // ProposeKey makes a known key the next one; problem.Conflict while another change is not over.
-func (s keyTables) ProposeKey(ctx context.Context, id string) error {
+func (s keyTables) ProposeKey(ctx context.Context, id string, asker record.Asker) error {
 	return s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
@@ -202,7 +203,11 @@ func (s keyTables) ProposeKey(ctx context.Context, id string) error {
 		if _, err = tx.exec(`INSERT INTO seal_key (id, state, since) VALUES ($1, 'next', $2)`, id, toMicros(s.timestamp())); err != nil && s.engine.violated(err) != "" {
 			return conflictError(err, "The change to another key has been asked for at the same time.")
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return s.appendEvent(tx, job.Event{Subject: job.Subject{Kind: "seal-key", ID: id}, Type: "request", RequestID: asker.RequestID, User: asker.User,
+			Text: "asked to seal all secrets with this key"})
 	})
 }
 

@@ -140,7 +140,7 @@ func (s *server) subjectOf(c *api.Call, text string) (job.Subject, string, error
 			return job.Subject{}, "", err
 		}
 		return compute.Subject(srv.ID), srv.Name, nil
-	case (kind == "host" || kind == "cluster") && ident != "" && !c.Admin():
+	case kind == "host" && ident != "" && !c.Admin():
 		return job.Subject{}, "", problem.NotFoundf("%s could not be found.", text)
 	case kind == "host" && ident != "":
 		h, err := s.Services.Hosts.Host(c.R.Context(), ident)
@@ -148,14 +148,14 @@ func (s *server) subjectOf(c *api.Call, text string) (job.Subject, string, error
 			return job.Subject{}, "", err
 		}
 		return compute.HostSubject(h.ID), h.Name, nil
-	case kind == "cluster" && ident != "":
-		cl, err := s.Services.Clusters.Get(c.R.Context(), ident)
-		if err != nil {
-			return job.Subject{}, "", err
-		}
-		return compute.ClusterSubject(cl.ID), cl.Name, nil
 	}
-	return job.Subject{}, "", problem.Invalidf("Invalid value for subject: %.100q; want node:IDENT, server:IDENT, host:IDENT or cluster:IDENT.", text)
+	if ident == "" {
+		return job.Subject{}, "", problem.Invalidf("Invalid value for subject: %.100q; want KIND:IDENT, as node:IDENT, server:IDENT, host:IDENT or token:IDENT.", text)
+	}
+	if !s.seesTimeline(c) { // records that may belong to others
+		return job.Subject{}, "", problem.NotFoundf("%.100s could not be found.", text)
+	}
+	return s.Feed.store.FindSubject(c.R.Context(), kind, ident)
 }
 
 // eventPage is a page as far as nothing can come before it any more, so that who goes on from it misses nothing.

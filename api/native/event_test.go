@@ -140,7 +140,7 @@ func TestEventPages(t *testing.T) {
 		t.Errorf("the owner is told %q", got)
 	}
 	for query, want := range map[string]int{
-		"": 403, "subject=node:kea&subject=node:" + other.ID: 404, "subject=host:vm7": 404, "subject=node": 400, "subject=tree:x": 400,
+		"": 403, "subject=node:kea&subject=node:" + other.ID: 404, "subject=host:vm7": 404, "subject=node": 400, "subject=tree:x": 404,
 		"subject=node:kea&after=x": 400, "subject=node:kea&limit=0": 400, "subject=node:kea&last=1001": 400, "subject=node:kea&after=-1": 400,
 	} {
 		w.ask("ann", "GET", "/events?"+query, "", want)

@@ -137,6 +137,10 @@ func TestOnePrincipalLeavesStreamsToOthers(t *testing.T) {
 	}
 }
 
+func (g *gappedTimeline) FindSubject(_ context.Context, kind, ident string) (job.Subject, string, error) {
+	return job.Subject{Kind: kind, ID: ident}, "", nil
+}
+
 func (g *gappedTimeline) SubjectNames(context.Context, []job.Subject) (map[job.Subject]string, error) {
 	return nil, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"salvor/api"
+	"salvor/record"
 	"salvor/wire/native"
 )
 
@@ -12,7 +13,7 @@ import (
 type Seal interface {
 	Status(ctx context.Context) (native.Seal, error)
 	// Rotate begins to change the key for another one; problem.Conflict while a change goes on.
-	Rotate(ctx context.Context) error
+	Rotate(ctx context.Context, asker record.Asker) error
 }
 
 func (s *server) secrets() []api.Route {
@@ -22,7 +23,7 @@ func (s *server) secrets() []api.Route {
 	return []api.Route{
 		{Method: http.MethodGet, Path: "/secrets", Do: func(c *api.Call) error { return s.showSeal(c, http.StatusOK) }},
 		{Method: http.MethodPost, Path: "/secrets/rotate", Do: withoutBody(func(c *api.Call) error {
-			if err := s.Seal.Rotate(c.R.Context()); err != nil {
+			if err := s.Seal.Rotate(c.R.Context(), c.Asker()); err != nil {
 				return err
 			}
 			return s.showSeal(c, http.StatusAccepted)

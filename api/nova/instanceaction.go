@@ -72,6 +72,7 @@ func (c instanceActionCall) instanceActions(srv *compute.Server) ([]*instanceAct
 	byRequest := map[string]*instanceAction{}
 	for _, e := range events {
 		switch {
+		case e.Type == "request" && strings.HasPrefix(e.Text, compute.RecordUpdated):
 		case e.Type == "request" && e.RequestID != "":
 			a := &instanceAction{request: e}
 			out, byRequest[e.RequestID] = append(out, a), a

@@ -23,6 +23,7 @@ import (
 	"salvor/cmd/salvor/serve"
 	"salvor/config"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 	"salvor/store/storetest"
 	"salvor/test/must"
@@ -85,7 +86,7 @@ func TestLocalTokenWhileTheKeyChanges(t *testing.T) {
 	}
 	s := storetest.Open(t, storetest.Database{URL: url, Key: key})
 	old, now := key.ID(), key.IDs()[1]
-	must.OK(t, errors.Join(s.ProposeKey(t.Context(), now), s.PromoteKey(t.Context())))
+	must.OK(t, errors.Join(s.ProposeKey(t.Context(), now, record.Asker{}), s.PromoteKey(t.Context())))
 	key.Use(now)
 	key.End(old, time.Now())
 	kept := access.NewTokens(s, time.Now)

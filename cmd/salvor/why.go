@@ -14,7 +14,11 @@ import (
 )
 
 // whyKinds are those of what why can be asked about, each under the path of its plural, eventKinds those that have a timeline.
-var whyKinds, eventKinds = []string{"node", "server", "host"}, []string{"node", "server", "host", "cluster"}
+var (
+	whyKinds   = []string{"node", "server", "host"}
+	eventKinds = []string{"node", "server", "host", "allocation", "chassis", "cluster", "deploy-template", "flavor", "host-group", "image", "inspection-rule", "join-token",
+		"keypair", "network", "policy", "rescue-image", "runbook", "seal-key", "site", "token", "volume"}
+)
 
 func newWhyCommand() *cobra.Command {
 	e, kind, format := &apiEndpoint{}, "", textFormat("")

@@ -23,11 +23,6 @@ const (
 
 func newHostGroups(c *serviceCore) *HostGroups {
 	s := record.NewCollection("host group", c.store.HostGroups(), c.jobs, c.now)
-	s.Clone = func(g *compute.HostGroup) *compute.HostGroup {
-		out := *g
-		out.Require, out.Healed = slices.Clone(g.Require), slices.Clone(g.Healed)
-		return &out
-	}
 	s.Check = checkHostGroup
 	s.Admit = c.admitHostGroup
 	return s

@@ -187,11 +187,17 @@ func (s *Hosts) SetService(ctx context.Context, ident string, v compute.Service,
 			if len(*v.Reason) > 255 || strings.ContainsAny(*v.Reason, "\x00\n\r") {
 				return problem.Invalidf("a reason is one line of at most 255 characters")
 			}
+			if h.DisabledReason != *v.Reason {
+				said = append(said, "disabled_reason changed")
+			}
 			h.DisabledReason = *v.Reason
 		}
 		if v.Zone != nil {
 			if len(*v.Zone) > 255 || strings.ContainsAny(*v.Zone, "\x00\n\r:") {
 				return problem.Invalidf("zone %.100q: want a word without a colon", *v.Zone)
+			}
+			if h.Zone != *v.Zone {
+				said = append(said, "zone changed")
 			}
 			h.Zone = *v.Zone
 		}

@@ -217,7 +217,10 @@ func (s *RescueImages) Remove(ctx context.Context, ident string, force bool, who
 			return err
 		}
 		img.DeletedAt = s.now()
-		return s.store.RescueImages().Save(tx, img)
+		if err := s.store.RescueImages().Save(tx, img); err != nil {
+			return err
+		}
+		return s.records.Tell(tx, record.Change[rescue.Image]{Old: img, Asker: who})
 	})
 }
 

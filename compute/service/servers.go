@@ -86,7 +86,7 @@ func (s *Servers) Update(ctx context.Context, id string, who compute.Who, edit f
 		if err != nil {
 			return err
 		}
-		wish := *srv
+		before, wish := *srv, *srv
 		wish.Metadata, wish.Tags = maps.Clone(srv.Metadata), slices.Clone(srv.Tags)
 		if err := edit(&wish); err != nil {
 			return err
@@ -96,7 +96,14 @@ func (s *Servers) Update(ctx context.Context, id string, who compute.Who, edit f
 			return err
 		}
 		out = srv
-		return s.save(tx, srv)
+		if err := s.save(tx, srv); err != nil {
+			return err
+		}
+		changed := record.FieldNames{Unnamed: []string{"Version", "UpdatedAt"}}.Changed(&before, srv)
+		if len(changed) == 0 {
+			return nil
+		}
+		return s.note(tx, srv.ID, who.Asker, "request", compute.RecordUpdated+record.ListNames(changed))
 	})
 	return out, err
 }

@@ -80,6 +80,7 @@ func testEventsGapless(b *testEnv) {
 
 func testPrune(b *testEnv) {
 	now := time.Now()
+	b.do(func(tx job.Tx) error { return b.s.InsertNode(tx, newNode("b")) }) // the counter of a node that is gone does not stay
 	b.do(func(tx job.Tx) error {
 		for i := range 10 {
 			for _, id := range []string{"a", "b"} {
@@ -118,7 +119,19 @@ func testPrune(b *testEnv) {
 	if n != 10 || len(left) != 2 || left[0].Seq != 9 {
 		b.Fatalf("%d pruned, left %+v", n, left)
 	}
-	// The counter goes on.
+	// A record that is gone leaves no counter when its events are gone.
+	token := job.Subject{Kind: "token", ID: "t1"}
+	for range 2 {
+		b.do(func(tx job.Tx) error { return b.s.Append(tx, job.Event{Subject: token, At: now.AddDate(0, 0, -50)}) })
+	}
+	b.do(func(tx job.Tx) error { return b.s.Append(tx, job.Event{Subject: job.Node("c"), At: now}) }) // the newest event of all stays
+	_, err = b.s.Prune(b.ctx, now.AddDate(0, 0, -30), now.Add(time.Hour), 0)
+	b.ok(err)
+	b.do(func(tx job.Tx) error { return b.s.Append(tx, job.Event{Subject: token, At: now}) })
+	if left, err = b.s.Events(b.ctx, token, 0, 100); err != nil || len(left) != 1 || left[0].Seq != 1 {
+		b.Fatalf("after a prune of all events of a token: %+v %v, want its counter to begin anew", left, err)
+	}
+	// The counter of a node goes on.
 	b.do(func(tx job.Tx) error { return b.s.Append(tx, job.Event{Subject: job.Node("b")}) })
 	if left, err = b.s.Events(b.ctx, job.Node("b"), 0, 100); err != nil || len(left) != 1 || left[0].Seq != 4 {
 		b.Fatalf("after a prune of all: %+v %v", left, err)

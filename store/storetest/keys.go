@@ -9,6 +9,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 	"salvor/store"
 	"salvor/test/must"
@@ -28,11 +29,11 @@ func testKeyChange(b *testEnv) {
 	_, err := b.s.GetOrCreateSecret(b.ctx, "vault", secret.New(canary))
 	b.ok(err)
 
-	b.refused(b.s.ProposeKey(b.ctx, old), problem.Conflict, "Key "+old+" is current already; a key is used once.")
+	b.refused(b.s.ProposeKey(b.ctx, old, record.Asker{}), problem.Conflict, "Key "+old+" is current already; a key is used once.")
 	id, err := b.db.Key.Add(next)
 	b.ok(err)
-	b.ok(b.s.ProposeKey(b.ctx, id))
-	b.refused(b.s.ProposeKey(b.ctx, "00000000"), problem.Conflict, "")
+	b.ok(b.s.ProposeKey(b.ctx, id, record.Asker{}))
+	b.refused(b.s.ProposeKey(b.ctx, "00000000", record.Asker{}), problem.Conflict, "")
 	b.ok(b.s.PromoteKey(b.ctx))
 	b.ok(b.s.PromoteKey(b.ctx)) // said twice, it is done once
 
@@ -101,7 +102,7 @@ func testKeyFence(b *testEnv) {
 	second := secret.GenerateKey()
 	change := func(master []byte) {
 		id := must.Get(b.db.Key.Add(master))(b)
-		b.ok(b.s.ProposeKey(b.ctx, id))
+		b.ok(b.s.ProposeKey(b.ctx, id, record.Asker{}))
 		b.ok(b.s.PromoteKey(b.ctx))
 		must.Get(b.s.Reseal(b.ctx))(b)
 		keys := must.Get(b.s.SealKeys(b.ctx))(b)

@@ -183,7 +183,7 @@ func testRelease(b *testEnv) {
 	b.node("a", func(n *metal.Node) { n.ProvisionState = metal.Active })
 	other := b.other()
 	release := func() error { return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.ReleaseHold(tx) }) }
-	b.refused(release(), problem.Conflict, "The database is not held any more: somebody else has released it.")
+	b.refused(release(), problem.Conflict, "The database is not held any more: someone else has released it.")
 	if former, err := b.s.FormerIncarnations(b.ctx); err != nil || len(former) != 0 {
 		b.Fatalf("a release that was refused: %v %v", former, err)
 	}
@@ -214,7 +214,7 @@ func testRelease(b *testEnv) {
 	if len(readings) != 0 {
 		b.Errorf("readings %v outlive the release", readings)
 	}
-	b.refused(release(), problem.Conflict, "The database is not held any more: somebody else has released it.")
+	b.refused(release(), problem.Conflict, "The database is not held any more: someone else has released it.")
 	if again, err := b.s.Incarnation(b.ctx); err != nil || again.ID != i.ID {
 		b.Errorf("a second release: %+v %v", again, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"salvor/api/native"
 	"salvor/api/nova"
 	"salvor/api/volume"
+	"salvor/job"
+	"salvor/record"
 )
 
 // policy is what tokens are held to.
@@ -41,7 +43,17 @@ func hasRule(name string) bool {
 // watchPolicy reads the policy file again when it changes.
 func (p *ControlPlane) watchPolicy(ctx context.Context) error {
 	if p.rules != nil {
+		p.rules.Changed = p.noteRules
 		p.rules.Run(ctx)
 	}
 	return nil
+}
+
+// noteRules writes the event of a policy file that changed. Each process that reads the file writes an event of its own, because its
+// file may be another one.
+func (p *ControlPlane) noteRules(ctx context.Context, rules []string) error {
+	text := "policy file read again on " + p.cfg.Default.Host + ": rules changed: " + record.ListNames(rules)
+	return p.Store.Do(ctx, func(tx job.Tx) error {
+		return p.Store.Append(tx, job.Event{Subject: job.Subject{Kind: "policy", ID: p.cfg.Policy.File}, Type: "request", Text: text})
+	})
 }
