@@ -112,6 +112,54 @@ func TestSentences(t *testing.T) {
 	atMost(t, "sentences that begin with a clause", len(headless), mostHeadlessSentences, headless)
 }
 
+// translatedWords are words that sound translated, each with the word to write. They are refused in pages, in the console and in the strings of
+// the program: users read those.
+var translatedWords = map[string]string{"shall": "will or must", "somebody": "someone", "door": "listener or API", "doors": "listeners or APIs", "face": "API", "faces": "APIs"}
+
+var translatedWord = regexp.MustCompile(`(?i)\b(shall|somebody|doors?|faces?)\b`)
+
+// TestWords holds the texts of users to the field's words. A name in a log, as door=api, is no text.
+func TestWords(t *testing.T) {
+	check := func(at, text string) {
+		for _, word := range translatedWord.FindAllString(text, -1) {
+			t.Errorf("%s: %q: write %s in place of %s", at, text, translatedWords[strings.ToLower(word)], word)
+		}
+	}
+	for name, page := range pages(t) {
+		for line := range strings.Lines(page) {
+			if !strings.Contains(line, "**door**") {
+				check(name, line)
+			}
+		}
+	}
+	for dir, files := range sources(t) {
+		for _, f := range files {
+			if f.test || strings.HasPrefix(dir, "lab") || strings.HasPrefix(dir, "sim") || strings.HasPrefix(dir, "test") || strings.HasSuffix(dir, "test") {
+				continue
+			}
+			ast.Inspect(f.tree, func(n ast.Node) bool {
+				if e, ok := n.(*ast.BasicLit); ok && strings.Contains(literalText(e), " ") {
+					check(f.name, literalText(e))
+				}
+				return true
+			})
+		}
+	}
+	scripts, err := filepath.Glob("api/console/static/*.js")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("%d scripts of the console: %v", len(scripts), err)
+	}
+	for _, name := range scripts {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, literal := range regexp.MustCompile(`"(?:[^"\\]|\\.)*"`).FindAllString(string(text), -1) {
+			check(name, literal)
+		}
+	}
+}
+
 // errorTexts gives the sentences of the texts that a file makes errors of. A text that goes on after a semicolon begins again there.
 func errorTexts(tree *ast.File) (all []string) {
 	ast.Inspect(tree, func(n ast.Node) bool {

@@ -251,7 +251,7 @@ func TestMaskedToken(t *testing.T) {
 	if len(f.lookups) != 4 || len(f.heartbeats) != 0 {
 		t.Errorf("%d lookups, %d heartbeats", len(f.lookups), len(f.heartbeats))
 	}
-	if !strings.Contains(log.String(), "given this boot's token to somebody before") {
+	if !strings.Contains(log.String(), "given this boot's token to someone before") {
 		t.Errorf("log says %s", log)
 	}
 	list := s.all()

@@ -32,7 +32,7 @@ const (
 )
 
 // errTokenTaken: the server has told this boot's token before.
-var errTokenTaken = errors.New("the server has given this boot's token to somebody before and hides it now: restart the rescue if this goes on")
+var errTokenTaken = errors.New("the server has given this boot's token to someone before and hides it now: restart the rescue if this goes on")
 
 // lookup asks all servers in turn until one knows the node and the token.
 func (a *Agent) lookup(ctx context.Context) error {
@@ -46,7 +46,7 @@ func (a *Agent) lookup(ctx context.Context) error {
 		found, err := a.ask(ctx, api)
 		if err == nil {
 			a.session = *found
-			a.log.Info("looked up", "node", found.node, "server", api.Endpoint(), "old door", found.legacy)
+			a.log.Info("looked up", "node", found.node, "server", api.Endpoint(), "old route", found.legacy)
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -150,7 +150,7 @@ func (a *Agent) askLegacyLookup(ctx context.Context, api *client.Client, macs []
 	if err != nil {
 		// The new endpoint's refusal is the one worth telling: this one mostly says
 		// only that a server of our days has no old endpoint.
-		a.log.Debug("old lookup door", "error", err)
+		a.log.Debug("old lookup route", "error", err)
 		return nil, false
 	}
 	return answer, true

@@ -71,7 +71,7 @@ func (a *Agent) listen(ctx context.Context) (*agentEndpoint, error) {
 	go func() {
 		defer close(served)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			a.log.Error("command doors failed", "error", err)
+			a.log.Error("command listeners failed", "error", err)
 		}
 	}()
 	at.url, at.done = callbackURL(scheme, address, a.port), commands.done

@@ -139,7 +139,7 @@ func (a *TokenAuth) writeUse(ctx context.Context) {
 }
 
 var errNoToken = &Error{
-	Status: http.StatusUnauthorized, Text: "Authorization required: the request needs a token that is good (\"salvor token create\" makes one).",
+	Status: http.StatusUnauthorized, Text: "Authorization required: a valid token is required (\"salvor token create\" makes one).",
 	Header: http.Header{"Www-Authenticate": {`Bearer realm="salvor"`}},
 }
 

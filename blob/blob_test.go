@@ -95,7 +95,7 @@ func TestNothingOfAFailedPut(t *testing.T) {
 // TestLeftovers: what a killed process left goes at the next start; what another one writes just now stays.
 func TestLeftovers(t *testing.T) {
 	path := t.TempDir()
-	for _, name := range []string{partial + "dead", "somebody's file"} {
+	for _, name := range []string{partial + "dead", "someone's file"} {
 		must.OK(t, os.WriteFile(filepath.Join(path, name), []byte("x"), 0o600))
 	}
 	d := open(t, path)
@@ -117,7 +117,7 @@ func TestLeftovers(t *testing.T) {
 	if got, err := io.ReadAll(f); err != nil || string(got) != "abc" {
 		t.Errorf("%q %v", got, err)
 	}
-	if left := names(t, path); len(left) != 2 || !slices.Contains(left, "somebody's file") {
+	if left := names(t, path); len(left) != 2 || !slices.Contains(left, "someone's file") {
 		t.Errorf("in the directory: %v", left)
 	}
 }

@@ -160,7 +160,7 @@ func fair(o *PlanInput, s *Server, item *PlanItem) error {
 	case item.Disposition == Reimage && (shared || o.Policy == ReimageNever || s.Disks[0].ImageID != "image"):
 		return fmt.Errorf("server %s is re-imaged without need, right or image", s.ID)
 	case item.Disposition == Reimage && notProven:
-		return fmt.Errorf("server %s is re-imaged, though somebody may see its disk", s.ID)
+		return fmt.Errorf("server %s is re-imaged, though someone may see its disk", s.ID)
 	case item.Disposition == Reimage && item.Consented != (o.Policy == ReimageAlways || o.Consent[s.ID]):
 		return fmt.Errorf("consent of %+v", item)
 	case item.Disposition == Reattach && marker != "":

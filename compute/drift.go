@@ -125,7 +125,7 @@ func (s *Server) RefusalToRebuild(operator bool) error {
 func DescribeDriftChange(before, now []Drift) (out []string) {
 	for _, d := range now {
 		if !slices.Contains(before, d) {
-			out = append(out, "changed by somebody else than salvor: "+d.String())
+			out = append(out, "changed by someone other than salvor: "+d.String())
 		}
 	}
 	for _, d := range before {

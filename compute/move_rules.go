@@ -43,7 +43,7 @@ func (s *Server) DescribeLoss(kind MoveKind, disposition Disposition) string {
 		}
 	}
 	if len(parts) > 0 {
-		lost = append(lost, "what somebody else than salvor changed of its guest stays behind: "+strings.Join(parts, ", "))
+		lost = append(lost, "what someone other than salvor changed of its guest stays behind: "+strings.Join(parts, ", "))
 	}
 	return strings.Join(lost, "; ")
 }

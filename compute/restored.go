@@ -93,10 +93,10 @@ func (h *HeldGuests) compare(srv *Server, reports []GuestReport) (HeldGuest, boo
 		d.Found, d.ReadAt = h.where(g), g.SeenAt
 		switch {
 		case len(reports) > 1, g.HostID != srv.HostID, srv.State == Deleted:
-			d.Hold, d.Elsewhere, d.Release = true, true, "held: no guest of it is started or ended until somebody asks for it; `salvor why` tells of it"
+			d.Hold, d.Elsewhere, d.Release = true, true, "held: no guest of it is started or ended until someone asks for it; `salvor why` tells of it"
 			return d, true
 		case g.Power == PowerUnknown:
-			d.Hold, d.Release = true, "held: nobody knows how it is, so it is neither started nor ended by itself until somebody asks for that"
+			d.Hold, d.Release = true, "held: nobody knows how it is, so it is neither started nor ended by itself until someone asks for that"
 			return d, true
 		case g.Epoch > srv.Epoch || g.Power != srv.Power:
 			d.Take, d.Release = g.Power, "the power that was found is recorded: the guest is left as it is"
@@ -106,7 +106,7 @@ func (h *HeldGuests) compare(srv *Server, reports []GuestReport) (HeldGuest, boo
 	}
 	if !h.Speaks[srv.HostID] { // a guest may run there even if the record says off
 		d.Hold, d.Unreadable = true, fmt.Sprintf("host %s was not heard since the start", OrID(home))
-		d.Release = "held: it is neither started nor ended by itself until somebody asks for that"
+		d.Release = "held: it is neither started nor ended by itself until someone asks for that"
 		return d, true
 	}
 	if srv.Power.ProvenOff() || srv.Power == PowerUnknown && srv.Wanted != PowerOn {

@@ -350,7 +350,7 @@ func (s *ServerSituation) drift(w *record.Why) {
 		case d.Disk:
 			w.Problems = append(w.Problems, d.String()+": it goes on there, and it is not moved or rebuilt until that ends")
 		default:
-			w.Notes = append(w.Notes, "changed by somebody else than salvor: "+d.String())
+			w.Notes = append(w.Notes, "changed by someone other than salvor: "+d.String())
 		}
 		if !s.Operator {
 			continue

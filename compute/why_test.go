@@ -172,7 +172,7 @@ func TestWhyServer(t *testing.T) {
 		}, record.Idle, []string{`"active"`}, ""},
 		"deleted": {func(s *compute.ServerSituation) { s.Server.State = compute.Deleted }, record.Idle, []string{`"deleted"`}, "-"},
 		"disk in an overlay": {func(s *compute.ServerSituation) { s.Server.Drift = drifted }, record.Idle,
-			[]string{"Disk vda lies in /pool/vda.ov: it goes on there, and it is not moved or rebuilt until that ends", "Changed by somebody else than salvor: graphics vnc was added"},
+			[]string{"Disk vda lies in /pool/vda.ov: it goes on there, and it is not moved or rebuilt until that ends", "Changed by someone other than salvor: graphics vnc was added"},
 			"virsh blockcommit g vda --active --pivot --wait"},
 		"an owner is told of no file": {func(s *compute.ServerSituation) { s.Server.Drift, s.Operator = drifted, false }, record.Idle,
 			[]string{"may not be moved or rebuilt now"}, "-"},
@@ -254,7 +254,7 @@ func TestWhyHost(t *testing.T) {
 		"up":       {func(s *compute.HostSituation) {}, record.Idle, []string{`Host vm7 is in state "up".`, "Nothing need be done, as far as was last heard."}, ""},
 		"disabled": {func(s *compute.HostSituation) { s.Host.Disabled, s.Host.DisabledReason = true, "drained by ann" }, record.Idle, []string{"It takes no new servers: drained by ann."}, "salvor host restore vm7"},
 		"revoked":  {func(s *compute.HostSituation) { s.Host.Revoked = true }, record.Stuck, []string{"was revoked"}, "salvor host token create --host 4711"},
-		"forced":   {func(s *compute.HostSituation) { s.Host.ForcedDown, s.Host.ForcedDownBy = true, "ann" }, record.Stuck, []string{"Somebody said that it is down: ann."}, "salvor host set vm7 --forced-down=false"},
+		"forced":   {func(s *compute.HostSituation) { s.Host.ForcedDown, s.Host.ForcedDownBy = true, "ann" }, record.Stuck, []string{"Someone said that it is down: ann."}, "salvor host set vm7 --forced-down=false"},
 		"never":    {func(s *compute.HostSituation) { s.Life = compute.HostLiveness{} }, record.Stuck, []string{"never renewed its lease"}, "systemctl status salvor-host"},
 		"silent": {func(s *compute.HostSituation) {
 			s.Life.Up, s.Life.Verdict = false, "all 3 hosts fell silent: it is more likely that the control plane is cut off"

@@ -76,7 +76,7 @@ func (s *HostSituation) state(w *record.Why) string {
 		s.fenced(w)
 		return "fenced"
 	case h.ForcedDown:
-		w.Block("somebody said that it is down" + record.Because(h.ForcedDownBy))
+		w.Block("someone said that it is down" + record.Because(h.ForcedDownBy))
 		if s.Going+s.Uncleaned == 0 {
 			w.Next = append(w.Next, record.Command{Run: "salvor host set " + OrID(h) + " --forced-down=false", For: "take that back"})
 		} else {

@@ -68,7 +68,7 @@ func (g Guard) refuses(at netip.AddrPort) string {
 	if g.Listeners != nil {
 		for _, d := range g.Listeners() {
 			if d.Port() == at.Port() && (d.Addr().Unmap() == a || d.Addr().IsUnspecified() && isOwn(a)) {
-				return "a door of this control plane"
+				return "a listener of this control plane"
 			}
 		}
 	}

@@ -167,7 +167,7 @@ func (a *Agent) judgeDisk(ctx context.Context, g *compute.Guest, disk compute.Gu
 	_, err = withFileTimeout(ctx, a, disk.File, func() (fs.FileInfo, error) { return os.Stat(disk.File) })
 	switch {
 	case made == "" && slices.ContainsFunc(g.Drift, func(d compute.Drift) bool { return d.Part == drift.Part && d.Text == compute.DriftAdded }):
-		drift.Text = "lies in " + disk.File + ", and somebody else than salvor added it"
+		drift.Text = "lies in " + disk.File + ", and someone other than salvor added it"
 		drift.Remedy = fmt.Sprintf("virsh detach-disk %s %s --persistent", g.Name, target)
 	case made == "":
 	case errors.Is(err, fs.ErrNotExist):

@@ -129,7 +129,7 @@ func TestProbeOfAStoreThatHangs(t *testing.T) {
 		}
 	}
 	if now := a.stores.named("nfs").stuck.Load(); now != sent || sent < stuckStore {
-		t.Errorf("%d hang in the store, before %d: somebody was sent there again", now, sent)
+		t.Errorf("%d hang in the store, before %d: someone was sent there again", now, sent)
 	}
 	if err := (&orderExecution{Agent: a}).found(t.Context(), specFor(far.ServerID, compute.SpecDisk{Name: "vda", Store: "nfs"})); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("found: %v", err)

@@ -54,7 +54,7 @@ func TestStateIsCopiedBesideTheDisk(t *testing.T) {
 	}
 	must.OK(t, os.Remove(disk+stateSuffix))
 	if !a.copied(t, spec.ServerID) || !fileExists(disk+stateSuffix) {
-		t.Error("a copy that somebody removed is not made again")
+		t.Error("a copy that someone removed is not made again")
 	}
 	off(t, a.machine, spec.ServerID)
 	w.round(a)

@@ -23,7 +23,7 @@ func TestAStartUsesTheFilesOfTheLastRun(t *testing.T) {
 		l.g.set(compute.Guest{ID: l.id, Name: "salvor-1", Ours: true, Epoch: 1, Power: compute.PowerOn, Disks: []compute.GuestDisk{own, {Name: "vdz", File: lent.File}}, NextDisks: []compute.GuestDisk{own}})
 		l.listed(t)
 		if used := must.Get(l.usedDisks(l.id))(t); len(used) != 0 {
-			t.Errorf("a disk that somebody lent is remembered: %v", used)
+			t.Errorf("a disk that someone lent is remembered: %v", used)
 		}
 		l.use(used, own)
 		if g := l.listed(t); len(g.Drift) != 1 {

@@ -102,7 +102,7 @@ func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Acti
 func (r *Runner) unsettled(ctx context.Context, j *Job, out *Outcome, err error, log *slog.Logger) (goesOn, again bool) {
 	switch {
 	case errors.Is(err, ErrFenced):
-		log.Warn("the job belongs to somebody else by now, or this was written already", "action", j.Action)
+		log.Warn("the job belongs to someone else by now, or this was written already", "action", j.Action)
 		r.forceRecheck()
 		return false, false
 	case out.verdict != verdictFail && problem.KindOf(err) != problem.Unavailable && ctx.Err() == nil:

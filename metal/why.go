@@ -188,7 +188,7 @@ func inARow(n int) string {
 // conductors says where people are asked for: maintenance, a fault, a step that holds.
 func (s *StatusInput) conductors(w *record.Why) {
 	n := s.Node
-	unset := record.Command{Run: "salvor node maintenance unset " + n.label(), For: "give it back into salvor's hands"}
+	unset := record.Command{Run: "salvor node maintenance unset " + n.label(), For: "return it to salvor"}
 	switch {
 	case n.Maintenance && n.Fault == PowerFailure:
 		next := []record.Command{askBMC(n)}
@@ -199,7 +199,7 @@ func (s *StatusInput) conductors(w *record.Why) {
 	case n.Maintenance && n.Fault != "":
 		w.Block("it is in maintenance because of a fault ("+n.Fault+")"+record.Because(n.MaintenanceReason), unset)
 	case n.Maintenance && w.Job != nil && w.Job.State == job.Waiting && w.WaitsFor == EndOfMaintenance:
-		w.Block("somebody put it into maintenance"+record.Because(n.MaintenanceReason), unset)
+		w.Block("someone put it into maintenance"+record.Because(n.MaintenanceReason), unset)
 	case n.Maintenance:
 		w.Problems = append(w.Problems, "it is in maintenance"+record.Because(n.MaintenanceReason))
 		w.Next = append(w.Next, unset)
@@ -220,7 +220,7 @@ func (s *StatusInput) conductors(w *record.Why) {
 	}
 	switch phase {
 	case HeldByStep:
-		w.Block("a step holds it until somebody lets it go on", s.remedies()...)
+		w.Block("a step holds it until someone lets it go on", s.remedies()...)
 	case WaitsForRamdisk:
 		s.absent(w)
 		w.Next = append(w.Next, record.Command{Run: "salvor events node:" + n.label() + " --follow", For: "see what it does"})

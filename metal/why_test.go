@@ -173,7 +173,7 @@ func TestWhy(t *testing.T) {
 		"kills conductors": {metal.Rescuing, func(j *job.Job) { j.State, j.Crashes = job.Ready, 4 }, nil, record.Waiting, []string{"4 conductors ended while they ran"}, ""},
 		"waits for maintenance": {metal.RescueWait, func(j *job.Job) { j.WaitFor, j.Deadline = metal.EndOfMaintenance, 0 },
 			func(s *metal.StatusInput) { s.Node.Maintenance, s.Node.MaintenanceReason = true, "fan" }, record.Stuck,
-			[]string{"Somebody put it into maintenance: fan."}, "salvor node maintenance unset kea"},
+			[]string{"Someone put it into maintenance: fan."}, "salvor node maintenance unset kea"},
 		"in maintenance": {metal.Active, drop, func(s *metal.StatusInput) { s.Node.Maintenance = true }, record.Idle, []string{"It is in maintenance."}, "salvor node maintenance unset kea"},
 		"BMC unreachable": {metal.Active, drop, func(s *metal.StatusInput) {
 			s.Node.Maintenance, s.Node.Fault, s.Node.MaintenanceReason = true, metal.PowerFailure, "Power sync gave up."
@@ -196,7 +196,7 @@ func TestWhy(t *testing.T) {
 			j.Kind, j.Class, j.State, j.Action = metal.JobDiagnose, job.Background, job.Running, "read the BMC"
 		}, nil, record.Idle,
 			[]string{"Its diagnose is under way in the background, at action \"read the BMC\".", "Nothing need be done, as far as was last heard."}, ""},
-		"enrolled": {metal.Enroll, drop, nil, record.Idle, []string{"Nothing is asked of it.", "Next: salvor node manage kea (log in to its BMC and read its power)."}, "salvor node manage kea"},
+		"enrolled": {metal.Enroll, drop, nil, record.Idle, []string{"It is idle.", "Next: salvor node manage kea (log in to its BMC and read its power)."}, "salvor node manage kea"},
 		"enrolled, and its BMC refused": {metal.Enroll, drop, func(s *metal.StatusInput) { s.Node.LastError = "401" }, record.Idle, []string{"Its last error: 401."},
 			"salvor node set kea --driver-info KEY=VALUE"},
 		"its diagnosis works": {metal.Rescue, func(j *job.Job) { j.ID, j.Class, j.State = "d1", job.Background, job.Ready }, func(s *metal.StatusInput) { s.Node.Rescue = &rescue.Session{Diagnosis: "d1"} }, record.Idle, nil, ""},
@@ -214,7 +214,7 @@ func TestWhy(t *testing.T) {
 			[]string{"Repair r1 is written, and nothing has proved since that it works.", "salvor repair confirm kea r1"}, "salvor repair undo kea r1 --reboot"},
 		"a repair is written, and its rescue is kept": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairWritten, FinishedAt: noon}), record.Idle,
 			[]string{"Repair r1 is written, and nothing has proved since that it works."}, "salvor node unrescue kea"},
-		"an undo is written": {metal.Active, drop, newestRepair(metal.Repair{State: metal.RepairWritten, FinishedAt: noon, Args: metal.RepairArgs{Undoes: "r0"}}), record.Idle, []string{"Nothing is asked of it."}, ""},
+		"an undo is written": {metal.Active, drop, newestRepair(metal.Repair{State: metal.RepairWritten, FinishedAt: noon, Args: metal.RepairArgs{Undoes: "r0"}}), record.Idle, []string{"It is idle."}, ""},
 		"a repair left the disks half-written": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairFailed}, metal.Repair{State: metal.RepairInterrupted, UndoPages: 1}), record.Stuck,
 			[]string{"Its disks are half-written by repair r2, and its own system must not boot."}, "salvor repair undo kea r2"},
 		"nobody knows what a repair left on the disks": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairInterrupted, Problem: "nobody knows"}), record.Idle,

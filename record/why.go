@@ -264,7 +264,7 @@ func (w *Why) work(now time.Time) []string {
 		return nil
 	}
 	if j == nil {
-		return []string{"nothing is asked of it"}
+		return []string{"it is idle"}
 	}
 	asked := "its " + string(j.Kind) + ", asked for"
 	if j.User != "" {

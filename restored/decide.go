@@ -80,9 +80,9 @@ func (o *OpenJob) ends() string {
 	case o.node != nil:
 		return fmt.Sprintf("ends; the node is %q as before, and the machine is left as it is", o.node.ProvisionState)
 	case o.Subject.Kind == compute.Subject("").Kind && o.Class == job.Operation:
-		text := "ends; the server shows the failure, and its guest is neither started nor stopped until somebody asks for it"
+		text := "ends; the server shows the failure, and its guest is neither started nor stopped until someone asks for it"
 		if o.deleting {
-			text += "; the server is not deleted until somebody asks for it again"
+			text += "; the server is not deleted until someone asks for it again"
 		}
 		return text
 	}

@@ -201,7 +201,7 @@ func (a *Authority) listenerCertificate(names []string) (*tls.Certificate, error
 		}
 	}
 	if len(template.IPAddresses)+len(template.DNSNames) == 0 {
-		return nil, errors.New("the hosts' door has no name")
+		return nil, errors.New("the listener of hosts has no name")
 	}
 	der, err := a.issue(template, key.Public())
 	if err != nil {

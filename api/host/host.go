@@ -106,7 +106,7 @@ func New(c Config) http.Handler {
 	handle("POST "+wire.OrdersPath+"/{id}/progress", d.known(d.progress))
 	handle("GET "+wire.ImagePath+"{digest}", d.known(d.image))
 	handle("/", func(http.ResponseWriter, *http.Request) error {
-		return problem.NotFoundf("The hosts' door has no such path.")
+		return problem.NotFoundf("This listener has no such path.")
 	})
 	// Thousands of renewals each second are no lines in a log.
 	list("POST " + wire.RenewPath)

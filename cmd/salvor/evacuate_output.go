@@ -163,10 +163,10 @@ func planSummary(p client.Record, rows []client.Record) string {
 		say("Missing: %s", missing)
 	}
 	if len(named) > 0 {
-		say("Stay unless somebody consents to the loss of their data: --reimage %s", strings.Join(named, " --reimage "))
+		say("Stay unless someone consents to the loss of their data: --reimage %s", strings.Join(named, " --reimage "))
 	}
 	if len(variables) > 0 {
-		say("Stay unless somebody consents to the loss of their UEFI variables (%s): --discard-variables", strings.Join(variables, ", "))
+		say("Stay unless someone consents to the loss of their UEFI variables (%s): --discard-variables", strings.Join(variables, ", "))
 	}
 	say("Nothing was done. To run it: salvor evacuate run %s --wait", id)
 	return b.String() + "\n"

@@ -27,7 +27,7 @@ web4    active              cannot                   -            no bridge  br9
 1 keep, 1 reattach, 1 re-image (DATA LOST), 1 cannot
 One more failure: not covered: web2 would find no place
 Missing: salvor fence vm7
-Stay unless somebody consents to the loss of their data: --reimage web3
+Stay unless someone consents to the loss of their data: --reimage web3
 Nothing was done. To run it: salvor evacuate run 5e8d0b8e-7d9c-4d36-a4f6-0c5f3b5a1a10 --wait
 `
 

@@ -38,7 +38,7 @@ func TestAReturnedHost(t *testing.T) {
 	w.tx(func(tx job.Tx) error { return w.store.Plans().Insert(tx, plan) })
 	w.pass(2 * time.Minute)
 	all := guests(compute.Guest{ID: gone.ID, Ours: true, Power: compute.PowerOff}, compute.Guest{ID: stays.ID, Ours: true, Power: compute.PowerOff},
-		compute.Guest{ID: stray, Ours: true}, compute.Guest{ID: "somebody's", Name: "vm"})
+		compute.Guest{ID: stray, Ours: true}, compute.Guest{ID: "someone's", Name: "vm"})
 	w.renew(w.host, "boot-2", all)
 	out := w.renew(w.host, "boot-2")
 	c := out.Clean[gone.ID]

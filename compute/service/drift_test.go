@@ -54,11 +54,11 @@ func TestDriftIsToldAndRefuses(t *testing.T) {
 	must.Get(w.Actions.Act(w.ctx, s.ID, rebuild, admin))(t)
 	var texts []string
 	for _, e := range must.Get(w.store.Events(w.ctx, compute.Subject(s.ID), 0, 100))(t) {
-		if strings.Contains(e.Text, "somebody else") || strings.Contains(e.Text, "again") {
+		if strings.Contains(e.Text, "someone other") || strings.Contains(e.Text, "again") {
 			texts = append(texts, e.Text)
 		}
 	}
-	want := []string{"changed by somebody else than salvor: disk vda lies in /pool/vda.ov", "changed by somebody else than salvor: graphics vnc was added",
+	want := []string{"changed by someone other than salvor: disk vda lies in /pool/vda.ov", "changed by someone other than salvor: graphics vnc was added",
 		"as salvor wrote it again: disk vda"}
 	if !slices.Equal(texts, want) {
 		t.Errorf("the timeline says %q, want %q", texts, want)

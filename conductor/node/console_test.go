@@ -236,7 +236,7 @@ func TestConsoleIsOpenedAgain(t *testing.T) {
 	w := newBench(t, metal.Active).readsConsole(t)
 	w.says("one\n")
 	for range 3 {
-		w.reads <- problem.Conflictf("somebody else reads the serial line")
+		w.reads <- problem.Conflictf("someone else reads the serial line")
 	}
 	w.says("two\n")
 	if log := w.awaitLog(t, "one\ntwo\n"); log.Problem != "" || len(log.Parts) != 2 {

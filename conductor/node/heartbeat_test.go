@@ -46,7 +46,7 @@ func TestHeartbeatsAreWrittenTogether(t *testing.T) {
 	}
 	change(t, b, func(n *metal.Node) { n.ProvisionState = metal.ServiceWait })
 	if at := say(beat); !at.Equal(now) {
-		t.Error("what somebody waits for was not committed at once")
+		t.Error("what someone waits for was not committed at once")
 	}
 }
 
@@ -106,5 +106,5 @@ func TestARepeatedHeartbeat(t *testing.T) {
 	repeated(heartbeatAt(2), true, "the same of the next boot")
 	boot(2, metal.Servicing)
 	say(heartbeatAt(2))
-	repeated(heartbeatAt(2), false, "a state in which a lock tells whether somebody waits")
+	repeated(heartbeatAt(2), false, "a state in which a lock tells whether someone waits")
 }

@@ -116,7 +116,7 @@ func (c repairOperations) judge(ctx context.Context, r *job.Run, state metal.Rep
 		if k.State == metal.RepairBooting {
 			k.State, k.ProvenBy, k.Problem = state, by, why
 			if k.FoundOff && state == metal.RepairUnproven {
-				k.Problem += ". The machine was found off, and stays on so that somebody can look"
+				k.Problem += ". The machine was found off, and stays on so that someone can look"
 			}
 		}
 	})

@@ -389,7 +389,7 @@ func TestRepairUnproven(t *testing.T) {
 	b.con.ProveSSH = nil
 	b.run(t)
 	r := b.repair(t, b.withDigest(t))
-	if r.State != metal.RepairUnproven || !strings.Contains(r.Problem, "stays on so that somebody can look") || b.power != metal.PowerOn {
+	if r.State != metal.RepairUnproven || !strings.Contains(r.Problem, "stays on so that someone can look") || b.power != metal.PowerOn {
 		t.Errorf("repair %+v, power %s", r, b.power)
 	}
 	ctx := context.Background()

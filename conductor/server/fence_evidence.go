@@ -77,9 +77,9 @@ func (c hostOperations) beginCut(ctx context.Context, r *job.Run, f *fencingTarg
 	case err == nil:
 		return job.Rest("node "+node+" to be switched off", time.Second)
 	case problem.Is(err, problem.Conflict) && c.left(f, busyWithin) > 0:
-		return job.Pause(fencePoll, "node "+node+", on which somebody works")
+		return job.Pause(fencePoll, "node "+node+", on which someone works")
 	case problem.Is(err, problem.Conflict):
-		return noteMissingEvidence(r, compute.PowerCut, "somebody has worked on node %s for %s: %v", node, busyWithin, err)
+		return noteMissingEvidence(r, compute.PowerCut, "someone has worked on node %s for %s: %v", node, busyWithin, err)
 	case problem.KindOf(err) == problem.Unavailable, ctx.Err() != nil:
 		return job.From(err)
 	}

@@ -168,7 +168,7 @@ func (f *fencingTarget) enough(r *job.Run) bool {
 func (c hostOperations) lookAtHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.host.Revoked && f.args.Words == "" {
 		return job.Fail(problem.Conflictf("fence host %[1]s: its certificate was revoked, so whether it lives cannot be heard; let it join again first, or, "+
-			"once somebody has seen that it is off: salvor fence %[1]s --attest \"who saw what\"", f.host.Name))
+			"once someone has seen that it is off: salvor fence %[1]s --attest \"who saw what\"", f.host.Name))
 	}
 	_, err := c.knownReceipt(ctx, r, f)
 	return job.From(err)
@@ -319,7 +319,7 @@ func (c hostOperations) blocked(r *job.Run, f *fencingTarget) error {
 	if lacking := f.missing(); len(lacking) > 0 {
 		need = fmt.Sprintf(" Its group %q requires %v.", f.group.Name, f.group.Require)
 	}
-	return problem.Conflictf("host %s is not proven off (%s).%s Once somebody has seen that it is off: salvor fence %s --attest \"who saw what\"",
+	return problem.Conflictf("host %s is not proven off (%s).%s Once someone has seen that it is off: salvor fence %s --attest \"who saw what\"",
 		f.host.Name, strings.Join(reasons, "; "), need, f.host.Name)
 }
 

@@ -81,8 +81,8 @@ func TestGuestsThatStandStill(t *testing.T) {
 				if told := problem.Redact(text); strings.Contains(told, "disk store") {
 					t.Errorf("readers other than administrators are told of the host's disk store: %s", told)
 				}
-				if strings.Contains(text, "somebody else") {
-					t.Errorf("why accuses somebody, although the host cannot tell who did it: %s", text)
+				if strings.Contains(text, "someone else") {
+					t.Errorf("why accuses someone, although the host cannot tell who did it: %s", text)
 				}
 				h.tell(t, "boot-1")
 				if again := h.now(t); again.Version != srv.Version {

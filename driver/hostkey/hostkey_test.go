@@ -20,7 +20,7 @@ func newServer(t *testing.T, key any) (address, public string) {
 	t.Helper()
 	signer := must.Get(ssh.NewSignerFromKey(key))(t)
 	config := &ssh.ServerConfig{PasswordCallback: func(ssh.ConnMetadata, []byte) (*ssh.Permissions, error) {
-		t.Error("somebody tries to log in")
+		t.Error("someone tries to log in")
 		return nil, problem.Forbiddenf("no")
 	}}
 	config.AddHostKey(signer)

@@ -51,7 +51,7 @@ var genericCodes = map[byte]codeMeaning{
 	0xC2: {never, "it does not know the command for this logical unit"},
 	0xC3: {waitAndLook, "it ran out of time"},
 	0xC4: {wait, "it is out of memory"},
-	0xC5: {wait, "somebody else has changed the records meanwhile"},
+	0xC5: {wait, "someone else has changed the records meanwhile"},
 	0xC6: {never, "it finds the request cut off"},
 	0xC7: {never, "it wants a request of another length"},
 	0xC8: {never, "a field of the request is longer than it takes"},
@@ -87,7 +87,7 @@ const (
 var commandCodes = map[commandKey]map[byte]codeMeaning{
 	{netFnChassis, commandSetBoot}: {
 		0x80: {never, "it has no such boot option"},
-		0x81: {wait, "somebody else is changing its boot options"},
+		0x81: {wait, "someone else is changing its boot options"},
 		0x82: {never, "it lets nobody change this boot option"},
 	},
 	{netFnChassis, commandGetBoot}:     {0x80: {never, "it has no such boot option"}},

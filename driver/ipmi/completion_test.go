@@ -46,7 +46,7 @@ func TestCompletionCodes(t *testing.T) {
 		says                 string
 	}{
 		{netFnChassis, commandSetBoot, 0x80, problem.Unsupported, "no such boot option"},
-		{netFnChassis, commandSetBoot, 0x81, problem.Unavailable, "somebody else"},
+		{netFnChassis, commandSetBoot, 0x81, problem.Unavailable, "someone else"},
 		{netFnChassis, commandSetBoot, 0x82, problem.Unsupported, "lets nobody"},
 		{netFnChassis, commandGetBoot, 0x80, problem.Unsupported, "no such boot option"},
 		{netFnChassis, commandGetBoot, 0xc0, problem.Unavailable, "busy"},

@@ -98,7 +98,7 @@ func (l *lanSession) fault(ctx context.Context, err error) error {
 	case other && opened && !silent: // the login failed with the suite that the BMC has; the library tells of the last one
 		return wrongPassword()
 	case other && !opened && !l.wire.guard.suiteUnanswered.Load():
-		return problem.Tries(fewTries, problem.Unavailablef("the BMC, or somebody on the way, answers with another cipher suite than %v; set %s to one that the BMC has, often 3", l.conf.ciphers, CipherKey))
+		return problem.Tries(fewTries, problem.Unavailablef("the BMC, or someone on the way, answers with another cipher suite than %v; set %s to one that the BMC has, often 3", l.conf.ciphers, CipherKey))
 	case silent && opened && ctx.Err() == nil && !errors.Is(err, syscall.ECONNREFUSED): // whatever it answered to the other suites
 		return problem.Tries(fewTries, problem.Unavailablef("the BMC opens a session and does not answer the login; some do so where %s or %s is wrong", UsernameKey, PasswordKey))
 	}

@@ -156,7 +156,7 @@ func (l *lanSession) solFault(ctx context.Context, err error) error {
 	if answer, ok := types.IsResponseError(err); ok {
 		switch answer.CompletionCode() {
 		case codePayloadActive, codePayloadLimit:
-			return problem.Conflictf("somebody else reads the serial line, or did and has not closed it; end that with: ipmitool -I lanplus -H %s -U %s -a sol deactivate", l.conf.host, l.conf.username)
+			return problem.Conflictf("someone else reads the serial line, or did and has not closed it; end that with: ipmitool -I lanplus -H %s -U %s -a sol deactivate", l.conf.host, l.conf.username)
 		case codeNoEncryption:
 			return problem.Invalidf("the BMC encrypts no console with the cipher suites %v; set %s to 3 or 17", l.conf.ciphers, CipherKey)
 		case codePayloadDisabled:

@@ -21,7 +21,7 @@ var (
 )
 
 func refuse(op string, n *metal.Node) error {
-	return problem.Unsupportedf("%s of node %s: manual-management has no BMC; somebody must do it by hand", op, n.ID)
+	return problem.Unsupportedf("%s of node %s: manual-management has no BMC; someone must do it by hand", op, n.ID)
 }
 
 // PowerState is Unsupported.

@@ -233,7 +233,7 @@ func TestFaultsOfJobs(t *testing.T) {
 		{"no right to write", func(f *rapi) { f.refuse = 403 }, problem.Forbidden, "right to write"},
 		{"refused as nonsense", func(f *rapi) { f.refuse = 400 }, problem.Invalid, "refused (by choice)"},
 		{"gone meanwhile", func(f *rapi) { f.beforeJob = func(j *fakeJob) { delete(f.instances, j.name) } }, problem.NotFound, "not known"},
-		{"changed by somebody else", func(f *rapi) {
+		{"changed by someone else", func(f *rapi) {
 			f.beforeJob = func(j *fakeJob) {
 				apply := j.apply
 				j.apply = func() any { _ = apply(); f.instances[j.name].custom["boot_order"] = "network"; return nil }

@@ -105,7 +105,7 @@ func (h Host) Define(ctx context.Context, d hypervisor.Domain) error {
 		return err
 	}
 	if left, _ := in.changes(d); len(left) > 0 {
-		return problem.Conflictf("set how instance %s boots: Ganeti says that it did, but %s is not so: somebody else may have changed it",
+		return problem.Conflictf("set how instance %s boots: Ganeti says that it did, but %s is not so: someone else may have changed it",
 			in.Name, strings.Join(slices.Sorted(maps.Keys(left)), ", "))
 	}
 	return nil

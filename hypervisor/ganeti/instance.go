@@ -285,7 +285,7 @@ func (c *Client) Adopt(ctx context.Context, name, serverID string) (*hypervisor.
 		if err := c.tag(ctx, http.MethodDelete, in.Name, tagServer+serverID); err != nil { // the epoch is the other one's too
 			return nil, err
 		}
-		return nil, problem.Conflictf("adopt instance %s: it is being adopted by somebody else", in.Name)
+		return nil, problem.Conflictf("adopt instance %s: it is being adopted by someone else", in.Name)
 	}
 	g := in.inCluster()
 	return &g, nil

@@ -195,7 +195,7 @@ func disagreement(next, current *etree.Element, e edit, guest string) error {
 	case here == nil:
 	case !e.whole():
 		if isAnotherDisk(next, current, e) && e.movesDisk() {
-			return problem.Conflictf("disk %s of guest %s was changed by somebody else than salvor, and its server has another disk there now; detach the changed disk: virsh detach-disk %s %s --persistent", target, guest, guest, target)
+			return problem.Conflictf("disk %s of guest %s was changed by someone other than salvor, and its server has another disk there now; detach the changed disk: virsh detach-disk %s %s --persistent", target, guest, guest, target)
 		}
 	case e.was == nil && serialOf(here) != serialOf(e.now):
 		return problem.Conflictf("guest %s has a disk %s that salvor did not attach, where its server gets another one; detach it: virsh detach-disk %s %s --persistent", guest, target, guest, target)
@@ -204,7 +204,7 @@ func disagreement(next, current *etree.Element, e edit, guest string) error {
 		if c := attachCommand(guest, e.was); c != "" {
 			remedy = "attach it again: " + c
 		}
-		return problem.Conflictf("disk %s was detached from guest %s by somebody else than salvor, and its server has it still; %s", target, guest, remedy)
+		return problem.Conflictf("disk %s was detached from guest %s by someone other than salvor, and its server has it still; %s", target, guest, remedy)
 	}
 	return nil
 }

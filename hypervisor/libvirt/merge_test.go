@@ -79,7 +79,7 @@ func checkMerge(t *testing.T, change odd.Change, base, current, next *etree.Elem
 	revertEdits(mine, applied)
 	for _, e := range findEdits(mine, merged) {
 		if !slices.ContainsFunc(edits, func(o edit) bool { return sharesPath(o, e) }) {
-			t.Errorf("%s: %v %s is counted as somebody else's change", which, e.path, e.attr)
+			t.Errorf("%s: %v %s is counted as someone else's change", which, e.path, e.attr)
 		}
 	}
 	again := next.Copy()
@@ -149,7 +149,7 @@ func TestGuestsOfAFormerRelease(t *testing.T) {
 		now.mark, _ = parseMark(now.Metadata.XML)
 		for _, to := range files {
 			if edits := now.edits(treeOf(t, from), treeOf(t, to), 9_000_000); len(edits) != 0 {
-				t.Errorf("%s to %s: %v %s counts as somebody else's change", from, to, edits[0].path, edits[0].attr)
+				t.Errorf("%s to %s: %v %s counts as someone else's change", from, to, edits[0].path, edits[0].attr)
 			}
 		}
 	}
@@ -180,7 +180,7 @@ func TestAnotherLibvirtIsNoStranger(t *testing.T) {
 		t.Errorf("the same version: %d edits, want 3", len(edits))
 	}
 	if edits := def.edits(now, nil, 10_000_000); len(edits) != 0 {
-		t.Errorf("another version: %v %s counts as somebody else's change", edits[0].path, edits[0].attr)
+		t.Errorf("another version: %v %s counts as someone else's change", edits[0].path, edits[0].attr)
 	}
 	for _, change := range odd.Changes("/elsewhere") {
 		if change.Name != "screen" && change.Name != "second disk" && change.Name != "blockcopy and pivot" {

@@ -161,7 +161,7 @@ func reachPower(ctx context.Context, guest string, within time.Duration, want co
 			return err
 		}
 		if settled.isSplit && want != compute.PowerOff && want != compute.PowerPaused {
-			return problem.Conflictf("guest %s: a post-copy migration that somebody else began has sent a part of its memory to another host, where it ran on; it must not go on here with the rest. "+
+			return problem.Conflictf("guest %s: a post-copy migration that someone else began has sent a part of its memory to another host, where it ran on; it must not go on here with the rest. "+
 				"If the migration failed, complete it with virsh migrate --postcopy-resume, or reboot the server hard, which gives the memory up", guest)
 		}
 		if now == want || want == compute.PowerOff && now == compute.PowerCrashed {
@@ -209,7 +209,7 @@ func awaitSettled(ctx context.Context, guest string, within time.Duration, want 
 		case now.starting && want != compute.PowerOff:
 			doing, hint = "started", lockedHint
 		case now.saving && (want != compute.PowerOff || keepSaved):
-			doing = "saved, dumped or snapshotted by somebody else"
+			doing = "saved, dumped or snapshotted by someone else"
 		default:
 			return now, nil
 		}

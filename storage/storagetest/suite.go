@@ -59,7 +59,7 @@ func (w World) allow(t *testing.T) {
 		t.Error("who is not allowed logged in")
 	}
 	if err := w.Storage.Allow(ctx, w.Targets[0]+"-none", one); err == nil {
-		t.Error("a target that is not there was allowed to somebody")
+		t.Error("a target that is not there was allowed to someone")
 	}
 	if err := w.Storage.Allow(ctx, w.Targets[0], "no name at all\n"); !problem.Is(err, problem.Invalid) {
 		t.Errorf("a name that is none: %v", err)
@@ -120,7 +120,7 @@ func (w World) export(t *testing.T) {
 	must(t, "log in to the export", err)
 	defer logout()
 	if _, err := w.Login(t, e.IQN, w.Initiators[1]); err == nil {
-		t.Error("somebody else logged in to the export")
+		t.Error("someone else logged in to the export")
 	}
 	for range 2 {
 		must(t, "unexport", x.Unexport(ctx, w.Volume, w.Initiators[0]))

@@ -224,7 +224,7 @@ func TestExportThatCannotBeExclusive(t *testing.T) {
 				t.Errorf("%v, want %s with %q", err, c.kind, c.word)
 			}
 			if x := now().Targets[0]; name != "an address" && slices.Contains(x.Allowed, bob) {
-				t.Errorf("somebody was let in: %+v", x)
+				t.Errorf("someone was let in: %+v", x)
 			}
 		})
 	}
@@ -286,7 +286,7 @@ func TestOneTargetOfAFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if got := now(); slices.ContainsFunc(got.Targets, func(x playedTarget) bool { return slices.Contains(x.Allowed, bob) }) {
-		t.Errorf("somebody was let in: %+v", got)
+		t.Errorf("someone was let in: %+v", got)
 	}
 	must.OK(t, os.Symlink("v1.raw", s.opts.Files[:len(s.opts.Files)-len(VolumeWord+".raw")]+"v3.raw"))
 	if _, err := s.Export(t.Context(), "v3", bob); !problem.Is(err, problem.Conflict) {

@@ -21,7 +21,7 @@ func testDiagnoses(t *testing.T, w *world, b *browser) {
 	p.dark(false)
 	p.open(w.url() + "#/machines/" + id)
 	p.until(`document.getElementById("live").dataset.state === "live"`)
-	p.click("link", "Why it does not boot")
+	p.click("link", "Diagnose: why it does not boot")
 	p.sees("Nobody has diagnosed rack4-01 yet.")
 	p.until(`document.getElementById("live").dataset.state === "live"`)
 

@@ -285,7 +285,7 @@ func ioError(f *foreignScene) {
 }
 
 // uefiMark is the value of a variable that somebody enrolled, and uefiVariable its name.
-const uefiMark, uefiVariable = "what somebody enrolled", "Boot5A17"
+const uefiMark, uefiVariable = "what someone enrolled", "Boot5A17"
 
 // uefiAndDevice are the rows of UEFI variables that were changed, and of a device that was added with virsh. One guest has both.
 func uefiAndDevice(f *foreignScene) {

@@ -247,7 +247,7 @@ func (s *scene) removedHost(times int) {
 	s.do(s.source, lab.HostOn)
 	for n := range times {
 		time.Sleep(time.Duration(s.chance.Int64N(int64(time.Second)))) // the time is the test
-		s.Await("somebody starts the old guest", func() bool {
+		s.Await("someone starts the old guest", func() bool {
 			p := s.power(s.source, compute.PowerOn)
 			return p != "" || s.guests(s.source) == 0
 		})

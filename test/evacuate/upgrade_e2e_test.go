@@ -93,12 +93,12 @@ func (u *upgrade) calm(release string) {
 	u.Helper()
 	for _, h := range u.status().Hosts {
 		if n := u.Show("host", h.Name)["drifted"]; n != 0.0 {
-			u.Errorf("host %s under %s: %v servers are told to be changed by somebody else, want none", h.Name, release, n)
+			u.Errorf("host %s under %s: %v servers are told to be changed by someone else, want none", h.Name, release, n)
 		}
 	}
 	for _, g := range u.guests {
 		why, err := u.TryCLI("", "why", "server:"+g.server)
-		if err != nil || strings.Contains(why, "somebody else") || strings.Contains(why, "was added") {
+		if err != nil || strings.Contains(why, "someone else") || strings.Contains(why, "was added") {
 			u.Errorf("why server %s under %s: want no word of a change, got %v: %s", g.server, release, err, why)
 		}
 	}

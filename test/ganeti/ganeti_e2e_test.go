@@ -119,7 +119,7 @@ func foreignChanges(w *world, id string, before map[string]any) {
 		return strings.Count(w.timeline(compute.Subject(id)), "INSTANCE_SET_PARAMS") >= 5
 	})
 	if s := w.server(id); !outOfSession(s) {
-		w.Errorf("a CD of somebody's own made it %s", picture(s))
+		w.Errorf("a CD of someone's own made it %s", picture(s))
 	}
 	w.run("gnt-instance", "modify", "-H", "boot_order=network,cdrom_image_path=default", web)
 	w.wantCustom(before)

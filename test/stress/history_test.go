@@ -84,7 +84,7 @@ func (v view) after(s step, known lives) (view, string) {
 		case c.what == "node":
 			v.provision = c.newState
 		case c.what == "event" && !acts[c.job]:
-			return v, "an action of somebody who does not hold the job took effect"
+			return v, "an action of someone who does not hold the job took effect"
 		}
 	}
 	return v, ""
@@ -106,7 +106,7 @@ func (c change) judge(known lives) (own bool, why string) {
 		}
 	case c.newFence == c.oldFence+1: // an owner's own word
 		if c.oldOwner == "" || c.newOwner != "" && c.newOwner != c.oldOwner || known.process[c.oldOwner] != c.writer {
-			return false, "a word of somebody who is not its owner"
+			return false, "a word of someone who is not its owner"
 		}
 		if ended, dead := known.ended[c.oldOwner]; dead && c.at.Sub(ended) > lastWords {
 			return false, "a word of an incarnation that had ended"

@@ -176,7 +176,7 @@ async function repeat(ms, look, signal) {
   }
 }
 
-// The theme is the system's unless somebody has chosen one.
+// The theme is the system's unless someone has chosen one.
 const theme = document.getElementById("theme");
 function paint(word) {
   if (word) document.documentElement.dataset.theme = word;

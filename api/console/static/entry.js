@@ -38,7 +38,7 @@ function show(kind, name, session) {
   ]));
 }
 
-const ends = [["", "When somebody ends it"], ["3600", "After 1 hour"], ["28800", "After 8 hours"], ["86400", "After 1 day"], ["604800", "After 7 days"]];
+const ends = [["", "When someone ends it"], ["3600", "After 1 hour"], ["28800", "After 8 hours"], ["86400", "After 1 day"], ["604800", "After 7 days"]];
 
 // sessionFields are fields for the rescue form.
 export function sessionFields() {

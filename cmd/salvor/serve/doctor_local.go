@@ -231,7 +231,7 @@ func (d *doctor) ports(ctx context.Context) {
 		if at.role != "" && !hasRole(d.cfg, at.role) {
 			continue
 		}
-		check := "port of the " + at.name + " door"
+		check := "port of the " + at.name + " listener"
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.address)
 		switch {
 		case err == nil:
@@ -345,5 +345,5 @@ func (d *doctor) endpoint(ctx context.Context) {
 		level = LevelWarn // nobody need answer yet
 	}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
-	d.asks(ctx, client, check, "see that [service_catalog]endpoint_override leads to the door for ramdisks ([ramdisk]listen), past every firewall", at, level)
+	d.asks(ctx, client, check, "see that [service_catalog]endpoint_override leads to the listener for ramdisks ([ramdisk]listen), past every firewall", at, level)
 }

@@ -57,8 +57,8 @@ func TestDoctor(t *testing.T) {
 	level(t, by, "state directory", LevelWarn, "not there yet")
 	level(t, by, "key", LevelWarn, "not there yet")
 	level(t, by, "database", LevelWarn, "")
-	level(t, by, "port of the api door", LevelFail, "in use")
-	level(t, by, "port of the ramdisk door", LevelFail, "192.0.2.77")
+	level(t, by, "port of the api listener", LevelFail, "in use")
+	level(t, by, "port of the ramdisk listener", LevelFail, "192.0.2.77")
 	level(t, by, "boot network", LevelFail, "nowhere0")
 	level(t, by, "boot loaders", LevelFail, "undionly.kpxe")
 	level(t, by, "ramdisk", LevelWarn, "there is none")
@@ -109,7 +109,7 @@ func TestDoctorOfRoles(t *testing.T) {
 	defer taken.Close()
 	api := "[api]\nport = " + strings.TrimPrefix(taken.Addr().String(), "127.0.0.1:") + "\nenable_ssl_api = true\ncert_file = $DIR/none\nkey_file = $DIR/none\n"
 	by := examined(t, "[DEFAULT]\nstate_path = $DIR/state\nroles = conductor\n[database]\nconnection = postgres://nobody@127.0.0.1:1/none\n[netboot]\ninterfaces = nowhere0:proxy\n"+api)
-	for _, check := range []string{"port of the api door", "certificate", "boot network", "boot loaders"} {
+	for _, check := range []string{"port of the api listener", "certificate", "boot network", "boot loaders"} {
 		if len(by[check]) > 0 {
 			t.Errorf("a conductor is judged by %+v", by[check])
 		}
@@ -123,8 +123,8 @@ func TestDoctorOfRoles(t *testing.T) {
 	by = examined(t, site)
 	level(t, by, "centre", LevelFail, "holds no site token")
 	level(t, by, "centre", LevelOK, "answers")
-	level(t, by, "port of the ramdisk door", LevelOK, "")
-	for _, check := range []string{"key", "database", "images", "port of the api door", "certificate"} {
+	level(t, by, "port of the ramdisk listener", LevelOK, "")
+	for _, check := range []string{"key", "database", "images", "port of the api listener", "certificate"} {
 		if len(by[check]) > 0 {
 			t.Errorf("a site is judged by %+v", by[check])
 		}

@@ -95,7 +95,7 @@ func Run(ctx context.Context, cfg *config.Config, warnings []string) error {
 	}
 	defer p.Close()
 	if cfg.Default.AuthStrategy == config.NoAuth {
-		log.Warn("[DEFAULT]auth_strategy is noauth: everybody who reaches the API is an administrator of every machine")
+		log.Warn("[DEFAULT]auth_strategy is noauth: anyone who can reach the API is an administrator")
 	}
 	return p.run(ctx)
 }
@@ -349,7 +349,7 @@ func openDoors(doors []listenerSpec, bounds *api.Connections) ([]httpListener, e
 			for _, d := range out {
 				d.Close()
 			}
-			return nil, fmt.Errorf("listen for the %s door: %w", w.name, err)
+			return nil, fmt.Errorf("listen for the %s listener: %w", w.name, err)
 		}
 		l = bounds.Listener(l, w.name, w.name == hostsListener)
 		if w.tls != nil {

@@ -60,7 +60,7 @@ func (p *ControlPlane) startMessage(ctx context.Context, doors []httpListener) s
 		case "api":
 			own := OwnURL(p.cfg, d.Addr())
 			public := cmp.Or(strings.TrimRight(p.cfg.API.PublicEndpoint, "/"), own)
-			m.lines = append(m.lines, startLine{"api", "API", public}, startLine{"console", "console", public + "/console/"}, startLine{"auth", "guarded by", guardedBy(p.cfg)})
+			m.lines = append(m.lines, startLine{"api", "API", public}, startLine{"console", "console", public + "/console/"}, startLine{"auth", "authentication", guardedBy(p.cfg)})
 			if own != DefaultURL {
 				m.url = own
 			}
@@ -89,7 +89,7 @@ func guardedBy(c *config.Config) string {
 	case config.KeystoneAuth:
 		return "keystone: " + c.Keystone.AuthURL
 	}
-	return "noauth: nothing; everybody who reaches the API is an administrator of every machine"
+	return "none (noauth). Anyone who can reach the API is an administrator"
 }
 
 // nextCommand is the first thing that this installation lacks, in the order in which a new one needs them.

@@ -39,7 +39,7 @@ func TestStartMessage(t *testing.T) {
 	says(`serves:
   API            http://%[1]v
   console        http://%[1]v/console/
-  guarded by     token: tokens of salvor token create
+  authentication token: tokens of salvor token create
   for ramdisks   http://%[2]v
   health         http://%[3]v/healthz
   for VM hosts   https://%[4]v, TLS with certificates that salvor issues
@@ -62,7 +62,7 @@ Next, in another terminal:
 	}))
 	says("\n  salvor doctor   # check this installation; give it the --config and --state-dir of salvor serve\n")
 	for strategy, want := range map[string]string{
-		config.NoAuth: "noauth: nothing; everybody who reaches the API is an administrator of every machine", config.KeystoneAuth: "keystone: https://k",
+		config.NoAuth: "none (noauth). Anyone who can reach the API is an administrator", config.KeystoneAuth: "keystone: https://k",
 		config.BasicAuth: "http_basic: the users of " + p.cfg.Default.HTTPBasicAuthUserFile,
 	} {
 		if p.cfg.Default.AuthStrategy, p.cfg.Keystone.AuthURL = strategy, "https://k"; guardedBy(p.cfg) != want {
