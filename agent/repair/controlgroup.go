@@ -23,6 +23,9 @@ const (
 	maxProcesses = 512
 )
 
+// tooManyProcesses is why a program was ended.
+var tooManyProcesses = fmt.Sprintf("it starts more than %d processes", maxProcesses)
+
 // groupControllers bound a program. All of them have to be there.
 var groupControllers = []string{"memory", "pids"}
 
@@ -56,7 +59,7 @@ func mountedGroups() string {
 }
 
 // prepareGroups mounts control groups where the ramdisk has none mounted, and returns where they are. Without the controllers it is empty: then only
-// each process for itself is bounded.
+// the memory of each process for itself is bounded, and watchProcesses bounds their number.
 func prepareGroups(log *slog.Logger) string {
 	if folder := mountedGroups(); folder != "" {
 		return folder
@@ -76,7 +79,7 @@ func prepareGroups(log *slog.Logger) string {
 		}
 	}
 	if err != nil {
-		log.Warn("no control group bounds the programs of the system; each of their processes has a limit of its own", "error", err)
+		log.Warn("no control group bounds the memory of a program of the system; each of its processes has a limit of its own", "error", err)
 		return ""
 	}
 	return ownGroups
@@ -113,7 +116,7 @@ func makeGroup(root string, memory int64) (*programGroup, error) {
 func (g *programGroup) exceeded(memory int64) error {
 	for _, bound := range []struct{ file, event, why string }{
 		{"memory.events", "oom_kill", fmt.Sprintf("it needs more than %d MiB of memory: a machine with more memory has room for it", memory>>20)},
-		{"pids.events", "max", fmt.Sprintf("it starts more than %d processes", maxProcesses)},
+		{"pids.events", "max", tooManyProcesses},
 	} {
 		b, err := os.ReadFile(filepath.Join(g.folder, bound.file))
 		if err != nil {

@@ -141,6 +141,8 @@ func (s *sandbox) run(ctx context.Context, order sandboxOrder, p repair.Program)
 		return out.text(), -1, fmt.Errorf("%s: it took longer than %s: %w", p.Command[0], limit, ctx.Err())
 	case err != nil && !errors.As(err, &failed):
 		return out.text(), -1, fmt.Errorf("%s: %w", p.Command[0], err)
+	case cmd.ProcessState.ExitCode() == sandboxTooMany:
+		return out.text(), -1, problem.Unavailablef("%s: %s", p.Command[0], tooManyProcesses)
 	case cmd.ProcessState.ExitCode() == sandboxFailed:
 		return out.text(), -1, problem.Unavailablef("%s: it cannot be started: %s", p.Command[0], diagnose.Excerpt(out.text()))
 	}

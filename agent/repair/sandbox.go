@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,10 +18,12 @@ import (
 )
 
 const (
-	// sandboxFailed is the exit status of the first process where it did not start the program.
-	sandboxFailed = 125
-	orderFile     = 3
-	maxOrderSize  = 1 << 20
+	// sandboxFailed is the exit status of the first process where it did not start the program, and sandboxTooMany where it ended the program
+	// because of its processes.
+	sandboxFailed  = 125
+	sandboxTooMany = 124
+	orderFile      = 3
+	maxOrderSize   = 1 << 20
 )
 
 // plainDevices are the devices without hardware behind them that a program is given.
@@ -73,6 +76,11 @@ func runInSystem() (int, error) {
 	if err := dropRights(order.Memory, writable, len(order.WritableNodes) > 0); err != nil {
 		return 0, err
 	}
+	// The parent of the agent may have left descriptors open. Pipes and sockets would lead out of the namespaces.
+	if err := unix.CloseRange(orderFile, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return 0, fmt.Errorf("close the descriptors of others: %w", err)
+	}
+	go watchProcesses(func() { os.Exit(sandboxTooMany) })
 	pid, err := syscall.ForkExec(order.Command[0], order.Command, &syscall.ProcAttr{
 		Dir: "/", Env: order.Environment, Files: []uintptr{null.Fd(), 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
@@ -89,7 +97,7 @@ func runInSystem() (int, error) {
 		case ended != pid:
 		case status.Signaled():
 			return 128 + int(status.Signal()), nil
-		case status.ExitStatus() == sandboxFailed:
+		case status.ExitStatus() == sandboxFailed, status.ExitStatus() == sandboxTooMany:
 			return 1, nil // a program's own status is not taken for ours
 		default:
 			return status.ExitStatus(), nil
@@ -317,6 +325,9 @@ func changeRoot(root *filesRoot) error {
 	return os.Chdir("/")
 }
 
+// lowPriority is the nice value of the program, so that this process sees a loop of forks in time.
+const lowPriority = 10
+
 // dropRights takes from this thread, and from what it starts, what the program does not need. It may write at and below the named paths only.
 // A program that writes to a device is refused by a kernel without Landlock, where it could write to each device that it is shown.
 func dropRights(memory int64, writable []string, writesDevice bool) error {
@@ -327,6 +338,10 @@ func dropRights(memory int64, writable []string, writesDevice bool) error {
 		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 			return fmt.Errorf("set limit %d: %w", resource, err)
 		}
+	}
+	// Access is denied where the priority is lower already.
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, lowPriority); err != nil && !errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("lower the priority: %w", err)
 	}
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		if slices.Contains(keptCapabilities, c) {

@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == SandboxCommand {
 		os.Exit(RunInSystem(os.Stderr))
 	}
+	if len(os.Args) == 2 && confinedPrograms[os.Args[1]] != nil {
+		confinedPrograms[os.Args[1]]()
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -22,6 +22,10 @@ var refusedCalls = []uint32{
 // newNamespaces are the flags of clone(2) that make a namespace.
 const newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
+// socketFamilies are the families of sockets that a program may make. They lie in its own network namespace, which reaches nobody. Others do not:
+// AF_VSOCK reaches the host of a virtual machine from each namespace.
+var socketFamilies = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+
 // Places in struct seccomp_data, of which the lower half of an argument comes first on the machines that salvor knows.
 const (
 	callNumber    = 0
@@ -55,6 +59,15 @@ func callFilter() []unix.SockFilter {
 	}
 	for _, call := range machineCalls {
 		filter = append(filter, unless(unix.BPF_JEQ, call), refused)
+	}
+	for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
+		block := []unix.SockFilter{load(firstArgument)}
+		for _, family := range socketFamilies {
+			block = append(block, unless(unix.BPF_JEQ, family), answer(unix.SECCOMP_RET_ALLOW))
+		}
+		block = append(block, answer(unix.SECCOMP_RET_ERRNO|uint32(unix.EAFNOSUPPORT)))
+		filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: uint8(len(block))})
+		filter = append(filter, block...)
 	}
 	return append(filter,
 		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLONE, Jf: 3},
