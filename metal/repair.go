@@ -102,6 +102,8 @@ type Repair struct {
 	UndoBytes int64 `json:"undo_bytes"`
 	UndoPages int   `json:"undo_pages"`
 	UndoFiles int   `json:"undo_files"`
+	// UndoDropped is when its plan and what undoes it were dropped, because the repairs of its project took too much of the database.
+	UndoDropped time.Time `json:"undo_dropped,omitzero"`
 	// ProofUntil is when the wait for a proof ends. ProvenBy says how the machine proved that it works.
 	ProofUntil time.Time `json:"proof_until,omitzero"`
 	ProvenBy   string    `json:"proven_by,omitempty"`

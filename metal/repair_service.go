@@ -18,6 +18,9 @@ type RepairStore interface {
 	RepairPart(ctx context.Context, tx job.Tx, nodeID, repairID, name string) (RepairPart, error)
 	// SaveRepairPart writes one over what was there; problem.NotFound if the node is gone.
 	SaveRepairPart(tx job.Tx, p RepairPart) error
+	// RepairSizes lists the repairs of which parts are kept, of all nodes that a project uses, oldest first. A node without a lessee and an owner
+	// belongs to the project with the empty name.
+	RepairSizes(ctx context.Context, tx job.Tx, project string) ([]RepairSize, error)
 	// DropRepairParts removes the parts of all repairs of the node except those of the repairs keep.
 	DropRepairParts(tx job.Tx, nodeID string, keep []string) error
 }

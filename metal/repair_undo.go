@@ -57,6 +57,9 @@ func (s NodeRepairs) BeginUndo(ctx context.Context, ident, id string, args Repai
 	}
 	args.Findings, args.Undoes, args.Method = nil, r.ID, r.Undo(n)
 	if args.Method == UndoNone {
+		if lost := r.UndoLost(); lost != "" {
+			return Repair{}, problem.Conflictf("node %s: repair %s cannot be taken back: %s", n.ID, r.ID, lost)
+		}
 		return Repair{}, problem.Conflictf("node %s: repair %s is in state %s, and there is nothing that can be taken back", n.ID, r.ID, r.State)
 	}
 	return s.begin(ctx, n.ID, args, asker, "asked to undo repair "+r.ID)

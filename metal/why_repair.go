@@ -57,6 +57,10 @@ func (s *StatusInput) addUnprovenSteps(w *record.Why, r *Repair, confirm record.
 		w.Next = append(w.Next, undoCommand(s.Node.label(), r.ID, ""))
 	case UndoFiles:
 		w.Next = append(w.Next, undoCommand(s.Node.label(), r.ID, " --reboot"))
+	case UndoNone:
+		if lost := r.UndoLost(); lost != "" {
+			w.Notes = append(w.Notes, "repair "+r.ID+" cannot be taken back: "+lost)
+		}
 	}
 }
 

@@ -214,6 +214,8 @@ func TestWhy(t *testing.T) {
 			[]string{"Repair r1 is written, and nothing has proved since that it works.", "salvor repair confirm kea r1"}, "salvor repair undo kea r1 --reboot"},
 		"a repair is written, and its rescue is kept": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairWritten, FinishedAt: noon}), record.Idle,
 			[]string{"Repair r1 is written, and nothing has proved since that it works."}, "salvor node unrescue kea"},
+		"a repair can no longer be taken back": {metal.Active, drop, newestRepair(metal.Repair{State: metal.RepairUnproven, UndoDropped: noon}), record.Idle,
+			[]string{"Repair r1 cannot be taken back: its plan and what undoes it were dropped at 2026-11-22 12:00:00 UTC, because the repairs of its project took more than [repair]undo_project_max_mib."}, "salvor repair confirm kea r1"},
 		"an undo is written": {metal.Active, drop, newestRepair(metal.Repair{State: metal.RepairWritten, FinishedAt: noon, Args: metal.RepairArgs{Undoes: "r0"}}), record.Idle, []string{"It is idle."}, ""},
 		"a repair left the disks half-written": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairFailed}, metal.Repair{State: metal.RepairInterrupted, UndoPages: 1}), record.Stuck,
 			[]string{"Its disks are half-written by repair r2, and its own system must not boot."}, "salvor repair undo kea r2"},

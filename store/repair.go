@@ -46,8 +46,9 @@ func (s nodeTables) SaveRepairPart(t job.Tx, p metal.RepairPart) error {
 		return err
 	}
 	body := s.key.Seal(secret.New(string(p.Body)), repairPartPlace(p.NodeID, p.RepairID, p.Name))
-	_, err = tx.exec(`INSERT INTO repair_part (node_id, repair_id, name, body) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (node_id, repair_id, name) DO UPDATE SET body = excluded.body`, p.NodeID, p.RepairID, p.Name, body)
+	_, err = tx.exec(`INSERT INTO repair_part (node_id, repair_id, name, body, saved_at) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (node_id, repair_id, name) DO UPDATE SET body = excluded.body, saved_at = excluded.saved_at`,
+		p.NodeID, p.RepairID, p.Name, body, toMicros(s.timestamp()))
 	switch {
 	case err == nil:
 		return nil
@@ -55,6 +56,22 @@ func (s nodeTables) SaveRepairPart(t job.Tx, p metal.RepairPart) error {
 		return problem.NotFoundf("Node %s could not be found.", p.NodeID)
 	}
 	return fmt.Errorf("save %s of repair %s of node %s: %w", p.Name, p.RepairID, p.NodeID, err)
+}
+
+// RepairSizes is metal.RepairStore's. Both engines know the length of a body without reading the body.
+func (s nodeTables) RepairSizes(ctx context.Context, t job.Tx, project string) (sizes []metal.RepairSize, err error) {
+	err = s.read(ctx, t, func(r *sql.Rows) error {
+		var z metal.RepairSize
+		err := r.Scan(&z.NodeID, &z.RepairID, &z.Bytes)
+		sizes = append(sizes, z)
+		return err
+	}, `SELECT p.node_id, p.repair_id, SUM(octet_length(p.body)) FROM repair_part p JOIN node n ON n.id = p.node_id
+		WHERE COALESCE(NULLIF(n.lessee, ''), n.owner) = $1
+		GROUP BY p.node_id, p.repair_id ORDER BY MAX(p.saved_at), p.node_id, p.repair_id`, project)
+	if err != nil {
+		return nil, fmt.Errorf("read the sizes of the repairs of project %q: %w", project, err)
+	}
+	return sizes, nil
 }
 
 // DropRepairParts is metal.RepairStore's.

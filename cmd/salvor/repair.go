@@ -289,7 +289,11 @@ func writeRepair(out io.Writer, node string, r shownRepair) {
 	if r.Consent != nil {
 		line(fmt.Sprintf("consent: %s by %s to %s", joinConsents(r.Consent.Consents), firstOf(r.Consent.By, "a user"), r.Consent.Digest))
 	}
-	line("undo: " + string(r.Undo))
+	undo := "undo: " + string(r.Undo)
+	if lost := r.UndoLost(); lost != "" {
+		undo += ": " + lost
+	}
+	line(undo)
 	if next := nextRepairStep(node, r); next != "" {
 		line("next: " + next)
 	}

@@ -99,6 +99,8 @@ type Config struct {
 	FilesElsewhere bool
 	// UndoBytes bounds the before-images of one repair as they are stored; 0: 256 MiB.
 	UndoBytes int64
+	// ProjectUndoBytes bounds what is kept of the repairs of all nodes of a project; 0: 4 GiB.
+	ProjectUndoBytes int64
 	// ProofTime is how long a repaired machine may take until it proves that it works; 0: 10 minutes.
 	ProofTime time.Duration
 	// ProveSSH tells why no sshd at an address has one of the public host keys ("TYPE BASE64"), without a login; nil: nobody is asked.
@@ -128,6 +130,7 @@ func New(c Config) *Conductor {
 	c.PowerTimeout = cmp.Or(c.PowerTimeout, time.Minute)
 	c.SoftOffTimeout = cmp.Or(c.SoftOffTimeout, metal.DefaultSoftOffTimeout)
 	c.StepPoll = cmp.Or(c.StepPoll, 5*time.Second)
+	c.ProjectUndoBytes = cmp.Or(c.ProjectUndoBytes, 4<<30)
 	c.UndoBytes, c.ProofTime = cmp.Or(c.UndoBytes, 256<<20), cmp.Or(c.ProofTime, 10*time.Minute)
 	return &Conductor{Config: c, drivers: drivers}
 }

@@ -74,8 +74,7 @@ func (c repairWrites) fetchPage(ctx context.Context, r *job.Run, m *managedNode,
 	}
 	return r.Commit(ctx, func(tx job.Tx) error {
 		if len(page.Chunks) > 0 {
-			part := metal.RepairPart{NodeID: m.node.ID, RepairID: args.Repair, Name: metal.RepairImagesPart(int(number)), Body: raw}
-			if err := c.service().SavePart(ctx, tx, part); err != nil {
+			if err := c.savePart(ctx, tx, metal.RepairPart{NodeID: m.node.ID, RepairID: args.Repair, Name: metal.RepairImagesPart(int(number)), Body: raw}); err != nil {
 				return err
 			}
 		}
@@ -83,6 +82,19 @@ func (c repairWrites) fetchPage(ctx context.Context, r *job.Run, m *managedNode,
 			k.UndoBytes, k.UndoPages, k.Step = size, int(number), "what undoes the repair is fetched"
 		})
 	})
+}
+
+// savePart stores what undoes a repair, and drops what undoes the oldest repairs of the project where there is no room. Conflict: repairs that are
+// needed now take it all.
+func (c repairWrites) savePart(ctx context.Context, tx job.Tx, part metal.RepairPart) error {
+	if err := c.service().SavePart(ctx, tx, part); err != nil {
+		return err
+	}
+	isWithin, err := c.service().KeepWithin(ctx, tx, part.NodeID, c.ProjectUndoBytes)
+	if err == nil && !isWithin {
+		return problem.Conflictf("nothing was written: the repairs under way of this project take more than %d MiB; wait for them, or allow more by [repair]undo_project_max_mib", c.ProjectUndoBytes>>20)
+	}
+	return err
 }
 
 // readCount reads a number that a note holds; 0 if there is none.
@@ -143,11 +155,14 @@ func (c repairWrites) fetchFiles(ctx context.Context, r *job.Run, m *managedNode
 	if readCount(r, imagesBytesNote)+int64(len(raw)) > c.UndoBytes {
 		return job.Fail(problem.Conflictf("nothing was written: what undoes the repair takes more than %d MiB; [repair]undo_max_mib allows more", c.UndoBytes>>20))
 	}
-	return job.Done(func(tx job.Tx) error {
-		part := metal.RepairPart{NodeID: m.node.ID, RepairID: args.Repair, Name: metal.RepairFilesPart, Body: raw}
-		if err := c.service().SavePart(ctx, tx, part); err != nil {
+	err = r.Commit(ctx, func(tx job.Tx) error {
+		if err := c.savePart(ctx, tx, metal.RepairPart{NodeID: m.node.ID, RepairID: args.Repair, Name: metal.RepairFilesPart, Body: raw}); err != nil {
 			return err
 		}
 		return c.service().Edit(ctx, tx, m.node.ID, args.Repair, func(k *metal.Repair) { k.UndoFiles = restorable })
 	})
+	if err != nil {
+		return job.From(err)
+	}
+	return job.Done()
 }

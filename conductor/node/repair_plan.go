@@ -74,6 +74,9 @@ func (c repairOperations) keepPlan(ctx context.Context, r *job.Run, raw []byte, 
 		if err := c.service().SavePart(ctx, tx, metal.RepairPart{NodeID: r.Subject.ID, RepairID: r.ID, Name: metal.RepairPlanPart, Body: raw}); err != nil {
 			return err
 		}
+		if _, err := c.service().KeepWithin(ctx, tx, r.Subject.ID, c.ProjectUndoBytes); err != nil { // a plan alone is small, and refused for no bound
+			return err
+		}
 		return c.change(ctx, r, func(k *metal.Repair) { k.Step, k.Digest, k.Needs = "the plan is there", plan.Digest, plan.Consents })(tx)
 	}
 }

@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
@@ -221,6 +223,45 @@ func testRepairParts(b *testEnv) {
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
 		return b.s.SaveRepairPart(tx, metal.RepairPart{NodeID: "ghost", RepairID: "r", Name: metal.RepairPlanPart})
 	}), problem.NotFound, "Node ghost could not be found.")
+}
+
+// testRepairSizes: what is kept of repairs is added up for the project that uses the nodes, oldest repair first.
+func testRepairSizes(b *testEnv) {
+	b.node("owned", func(n *metal.Node) { n.Owner = "p" })
+	b.node("leased", func(n *metal.Node) { n.Owner, n.Lessee = "q", "p" })
+	b.node("lent", func(n *metal.Node) { n.Owner, n.Lessee = "p", "q" })
+	b.node("free")
+	save := func(node, id, name string, size int) {
+		part := metal.RepairPart{NodeID: node, RepairID: id, Name: name, Body: bytes.Repeat([]byte("x"), size)}
+		b.do(func(tx job.Tx) error { return b.s.SaveRepairPart(tx, part) })
+	}
+	sizes := func(project string) (out []string, taken []int64) {
+		found, err := b.s.RepairSizes(b.ctx, nil, project)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, z := range found {
+			out, taken = append(out, z.NodeID+" "+z.RepairID), append(taken, z.Bytes)
+		}
+		return out, taken
+	}
+	save("owned", "r2", metal.RepairPlanPart, 3000)
+	save("leased", "r1", metal.RepairPlanPart, 3000)
+	save("lent", "r1", metal.RepairPlanPart, 3000)
+	save("free", "r1", metal.RepairPlanPart, 3000)
+	save("owned", "r1", metal.RepairPlanPart, 3000)
+	save("leased", "r1", metal.RepairImagesPart(1), 9000) // so the repair is the newest now
+	for project, want := range map[string][]string{"p": {"owned r2", "owned r1", "leased r1"}, "q": {"lent r1"}, "": {"free r1"}, "nobody": nil} {
+		got, taken := sizes(project)
+		if !slices.Equal(got, want) {
+			b.Errorf("repairs of project %q: want %q, got %q", project, want, got)
+		}
+		for i, size := range taken {
+			if size < 3000 || size > 10000 && got[i] != "leased r1" || got[i] == "leased r1" && (size < 12000 || size > 30000) {
+				b.Errorf("bytes of repair %q of project %q: want 3000 or, of the leased node, 12000, and some more for the sealing; got %d", got[i], project, size)
+			}
+		}
+	}
 }
 
 // testGoesWithNode: nothing of a node is left when it is gone, and nothing of another goes with it.

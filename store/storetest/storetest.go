@@ -67,7 +67,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"node", testNode}, {"node names", testNodeNames}, {"node version", testNodeVersion}, {"node delete", testNodeDelete}, {"node marks", testNodeMarks},
 		{"node reservation", testReservation}, {"node filters", testNodeFilters}, {"node pages", testNodePages}, {"boot plan", testBootPlan},
 		{"portgroup", testPortgroup}, {"chassis", testChassis}, {"chassis held", testChassisHeld}, {"volume connector", testConnectors}, {"volume target", testTargets},
-		{"allocation", testAllocations}, {"deploy template and runbook", testSteps}, {"inspection rule", testInspectionRules}, {"document", testDocuments}, {"repair part", testRepairParts},
+		{"allocation", testAllocations}, {"deploy template and runbook", testSteps}, {"inspection rule", testInspectionRules}, {"document", testDocuments}, {"repair part", testRepairParts}, {"repair sizes", testRepairSizes},
 		{"goes with node", testGoesWithNode}, {"shards", testShards}, {"fleet", testFleet}, {"foreign markers", testForeignMarkers},
 		{"flavor", testFlavors}, {"image", testImages}, {"keypair", testKeypairs}, {"volume", testVolumes}, {"host", testHosts},
 		{"join token once", testJoinTokenOnce}, {"server", testServers}, {"server lists", testServerLists}, {"server secrets", testServerSecrets},

@@ -50,6 +50,7 @@ func (p *ControlPlane) inspectionURL() string {
 // deploying adds what operations need that boot a ramdisk to work on a machine.
 func (p *ControlPlane) deploying(d driverConfig, c node.Config) node.Config {
 	c.Agents = agent.Orders{Locks: &driver.AddressLocks{}, Control: p.callbackGuard().Control, Timeout: p.cfg.Agent.CommandTimeout}
+	c.ProjectUndoBytes = int64(p.cfg.Repair.UndoProjectMaxMiB) << 20
 	c.UndoBytes, c.ProofTime = int64(p.cfg.Repair.UndoMaxMiB)<<20, p.cfg.Repair.ProofTimeout
 	guard := p.callbackGuard().Control
 	c.ProveSSH = func(ctx context.Context, address string, keys []string) error {
