@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"salvor/rescue"
 	"salvor/secret"
 )
 
@@ -131,6 +132,34 @@ type Args struct {
 	Now time.Time `json:"now,omitzero"`
 	// InRescue, of Diagnose: the guest is in rescue, and its rescue system examines all disks that it has.
 	InRescue bool `json:"in_rescue,omitempty"`
+}
+
+// Images are the digests of the images that an order with these arguments has the host fetch from the control plane, which has those without a URL.
+func (a *Args) Images() (digests []string) {
+	add := func(i *SpecImage) {
+		if i != nil && i.Digest != "" && i.URL == "" {
+			digests = append(digests, i.Digest)
+		}
+	}
+	if a.Disk != nil {
+		add(a.Disk.Image)
+	}
+	if a.Spec == nil {
+		return digests
+	}
+	for _, d := range a.Spec.Disks {
+		add(d.Image)
+	}
+	if r := a.Spec.Rescue; r != nil {
+		onWeb := r.LocationType == rescue.LocationHTTP
+		if !onWeb || r.Location == "" {
+			add(r.Image)
+		}
+		if !onWeb || r.Ramdisk == "" {
+			add(r.RamdiskImage)
+		}
+	}
+	return digests
 }
 
 // OrderSecret is what an order's arguments must not show.

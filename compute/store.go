@@ -72,6 +72,8 @@ type OrderStore interface {
 	// OpenOrders lists a host's orders without a result, oldest first, and marks them as sent: at most MaxOpenOrders. Where the
 	// oldest so many were all sent before, it lists those that were not.
 	OpenOrders(ctx context.Context, hostID string) ([]Order, error)
+	// OrdersNaming lists the open orders of a host whose arguments have the text, and marks none.
+	OrdersNaming(ctx context.Context, hostID, text string) ([]Order, error)
 	// Order reads one; problem.NotFound if there is none.
 	Order(ctx context.Context, tx job.Tx, id string) (*Order, error)
 	// FinishOrder writes the result and forgets the secret WHERE host, boot and epoch are the order's and it has none yet; a second result

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -196,13 +197,21 @@ type world struct {
 
 var quiet = slog.New(slog.DiscardHandler)
 
+// everyOrder names every image: tests of this package carry orders out that are in no store.
+type everyOrder struct{ compute.OrderStore }
+
+func (everyOrder) OrdersNaming(_ context.Context, _, digest string) ([]compute.Order, error) {
+	args, err := json.Marshal(compute.Args{Disk: &compute.SpecDisk{Image: &compute.SpecImage{Digest: digest}}})
+	return []compute.Order{{Args: args}}, err
+}
+
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{t: t, store: s, images: &blobs{bytes: map[string][]byte{}}}
 	w.services = service.New(s, s, service.Options{}, time.Now)
 	w.authority = must.Get(front.OpenAuthority(t.Context(), s, time.Now))(t)
-	handler := front.New(front.Config{Hosts: w.services.Hosts, Leases: w.services.Leases, Orders: s, Jobs: s, Authority: w.authority, Images: w.images, Log: quiet})
+	handler := front.New(front.Config{Hosts: w.services.Hosts, Leases: w.services.Leases, Orders: everyOrder{s}, Jobs: s, Authority: w.authority, Images: w.images, Log: quiet})
 	w.url = "https://" + fixture.ServeHosts(t, w.authority, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if _, away := w.away.Load("away"); away {
 			rw.WriteHeader(http.StatusServiceUnavailable)

@@ -110,6 +110,11 @@ func (s hostTables) scanOrder(r *sql.Rows) (o compute.Order, err error) {
 	return o, nil
 }
 
+// OrdersNaming is compute.OrderStore's.
+func (s hostTables) OrdersNaming(ctx context.Context, hostID, text string) ([]compute.Order, error) {
+	return s.ordersOf(ctx, nil, `host_id = $1 AND finished_at = 0 AND replace(args, $2, '') <> args`, hostID, text)
+}
+
 // OpenOrders is compute.OrderStore's. Most looks find nothing new, and a look is cheaper than a transaction.
 func (s hostTables) OpenOrders(ctx context.Context, hostID string) ([]compute.Order, error) {
 	out, err := s.ordersOf(ctx, nil, `host_id = $1 AND finished_at = 0`, hostID)

@@ -53,7 +53,7 @@ func newRegion(t testing.TB) *region {
 		stop()
 		<-leases
 	})
-	r.address = fixture.ServeHosts(t, r.authority, host.New(host.Config{Hosts: r.services.Hosts, Leases: r.services.Leases, Orders: s, Jobs: s, Authority: r.authority, Log: log}))
+	r.address = fixture.ServeHosts(t, r.authority, host.New(host.Config{Hosts: r.services.Hosts, Leases: r.services.Leases, Orders: s, Jobs: s, Authority: r.authority, Images: everyImage{}, Log: log}))
 	r.url = "https://" + r.address
 	return r
 }

@@ -1,10 +1,12 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -161,12 +163,16 @@ func (d *hostAPI) progress(w http.ResponseWriter, r *http.Request, p certifiedPe
 	return err
 }
 
-// image gives an image's bytes, by range. A transfer lasts as long as it moves.
-func (d *hostAPI) image(w http.ResponseWriter, r *http.Request, _ certifiedPeer) error {
+// image gives the bytes of an image that an open order of the host names, by range. A host that somebody broke into gets the images of no other
+// project. A transfer lasts as long as it moves.
+func (d *hostAPI) image(w http.ResponseWriter, r *http.Request, p certifiedPeer) error {
 	if d.Images == nil {
 		return problem.NotFoundf("This control plane keeps no images.")
 	}
 	digest := r.PathValue("digest")
+	if named, err := d.namesImage(r.Context(), p.id, digest); err != nil || !named {
+		return cmp.Or(err, problem.NotFoundf("No open order of this host names the image %.80q.", digest))
+	}
 	body, err := d.Images.Open(r.Context(), digest)
 	if err != nil {
 		return err
@@ -176,6 +182,24 @@ func (d *hostAPI) image(w http.ResponseWriter, r *http.Request, _ certifiedPeer)
 	w.Header().Set("Etag", `"`+strings.TrimPrefix(digest, "sha256:")+`"`)
 	http.ServeContent(&deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r, "", time.Time{}, body)
 	return nil
+}
+
+// namesImage tells whether an open order of a host has the host fetch an image.
+func (d *hostAPI) namesImage(ctx context.Context, hostID, digest string) (bool, error) {
+	if !compute.DigestForm.MatchString(digest) {
+		return false, nil
+	}
+	found, err := d.Orders.OrdersNaming(ctx, hostID, digest)
+	if err != nil {
+		return false, err
+	}
+	for i := range found {
+		var a compute.Args
+		if json.Unmarshal(found[i].Args, &a) == nil && slices.Contains(a.Images(), digest) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // deadlineWriter puts the end of a transfer off with each write.
