@@ -58,7 +58,8 @@ func (s *server) listQuarantine(c *api.Call) error {
 // restoreDisk begins the job by which a stopped server is given the disk.
 func (s *server) restoreDisk(c *api.Call) error {
 	var b struct {
-		Server string `json:"server"`
+		Server       string `json:"server"`
+		OtherProject bool   `json:"other_project"`
 	}
 	if err := c.ReadExactly(&b); err != nil {
 		return err
@@ -66,7 +67,7 @@ func (s *server) restoreDisk(c *api.Call) error {
 	if !record.IsUUID(b.Server) {
 		return problem.Invalidf("Invalid value for server: %.50q; want the UUID of a stopped server.", b.Server)
 	}
-	srv, j, err := s.Services.Quarantine.RestoreDisk(c.R.Context(), c.Arg("ident"), c.Arg("disk"), b.Server, requesterOf(c))
+	srv, j, err := s.Services.Quarantine.RestoreDisk(c.R.Context(), c.Arg("ident"), c.Arg("disk"), b.Server, b.OtherProject, requesterOf(c))
 	if err != nil {
 		return err
 	}

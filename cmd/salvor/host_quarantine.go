@@ -55,11 +55,13 @@ func newQuarantineList(e *apiEndpoint) *cobra.Command {
 }
 
 func newQuarantineRestore(e *apiEndpoint) *cobra.Command {
-	o, w, server := &outputOptions{}, &waitOption{}, ""
+	o, w, server, otherProject := &outputOptions{}, &waitOption{}, "", false
 	cmd := &cobra.Command{
 		Use: "restore HOST DISK", Short: "Give a quarantined disk to a stopped server, as a further disk", Args: cobra.ExactArgs(2),
 		Long: `The server must be stopped, and its host must see the disk store in which the disk lies. The server gets the disk beside its own ones, as
-its next device (vdb, vdc ...), and boots from its own disk as before. Mount the disk there to copy what you need.`,
+its next device (vdb, vdc ...), and boots from its own disk as before. Mount the disk there to copy what you need.
+
+The disk must have been of a server of the same project, because the members of the project can read it then. --other-project allows any server.`,
 		Example: `  salvor host quarantine list vm7
   salvor server stop web1 --wait
   salvor host quarantine restore vm7 20261122T101530.123456Z_3f1c0b1e-5a0f-4c58-8b1e-6a6c2f7a9d10_vda --server web1 --wait
@@ -74,7 +76,11 @@ its next device (vdb, vdc ...), and boots from its own disk as before. Mount the
 			}
 			var begun client.Record
 			path := hostResource.path + quarantinePath(c.args[0]) + "/" + url.PathEscape(c.args[1]) + "/restore"
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path, nil, client.Record{"server": id}, &begun); err != nil {
+			body := client.Record{"server": id}
+			if otherProject { // a former release does not know the key
+				body["other_project"] = true
+			}
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path, nil, body, &begun); err != nil {
 				return err
 			}
 			if w.asked(c) {
@@ -88,6 +94,7 @@ its next device (vdb, vdc ...), and boots from its own disk as before. Mount the
 	o.flags(cmd)
 	w.flags(cmd)
 	cmd.Flags().StringVar(&server, "server", "", "the stopped server that gets the disk, by name or UUID")
+	cmd.Flags().BoolVar(&otherProject, "other-project", false, "also where the disk was of a server of another project, or of one that is gone")
 	_ = cmd.MarkFlagRequired("server")
 	return cmd
 }

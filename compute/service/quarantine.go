@@ -129,8 +129,8 @@ func (s *Quarantine) awaitQuarantine(ctx context.Context, h *compute.Host, id st
 }
 
 // RestoreDisk gives a disk in quarantine of a host to a server that is stopped, as a further disk. The server's host sees the store of
-// the disk: it is the same host, or shares that store.
-func (s *Quarantine) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent string, who compute.Who) (*compute.Server, *job.Job, error) {
+// the disk: it is the same host, or shares that store. The disk was of a server of the same project, unless toOther allows any.
+func (s *Quarantine) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent string, toOther bool, who compute.Who) (*compute.Server, *job.Job, error) {
 	if id == "" || len(id) > maxQuarantineID {
 		return nil, nil, problem.Invalidf("%.40q is no id of a disk in quarantine", id)
 	}
@@ -147,10 +147,31 @@ func (s *Quarantine) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent
 		if srv, err = s.server(ctx, tx, serverIdent, who); err != nil {
 			return err
 		}
+		if !toOther {
+			if err := s.checkProject(ctx, tx, srv, &found[0]); err != nil {
+				return err
+			}
+		}
 		j, err = s.beginRestore(ctx, tx, srv, &found[0], who)
 		return err
 	})
 	return srv, j, err
+}
+
+// checkProject refuses a disk that was of another project's server, or of a server that is not known any more: the members of the server's project
+// would read what the disk holds.
+func (s *Quarantine) checkProject(ctx context.Context, tx job.Tx, srv *compute.Server, d *compute.QuarantinedDisk) error {
+	const remedy = "its project would read what the disk holds; to restore it all the same, add --other-project (other_project in the API)"
+	former, err := s.store.Servers().Get(ctx, tx, d.ServerID)
+	switch {
+	case problem.Is(err, problem.NotFound):
+		return problem.Conflictf("disk %.150s was of server %.40q, which is gone, and nobody knows whether that server was of the same project as server %s: %s", d.ID, d.ServerID, srv.ID, remedy)
+	case err != nil:
+		return err
+	case former.Project != srv.Project:
+		return problem.Conflictf("disk %.150s was of server %s of project %q, and server %s is of project %q: %s", d.ID, former.ID, former.Project, srv.ID, srv.Project, remedy)
+	}
+	return nil
 }
 
 // beginRestore names the disk in the server's row and begins the job.

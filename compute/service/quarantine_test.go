@@ -167,6 +167,43 @@ func TestARestoreThatIsGivenUp(t *testing.T) {
 	}
 }
 
+// TestADiskStaysInItsProject: a disk in quarantine is restored to a server of the project that its former server was of. Another project, or one that
+// nobody knows, has to be allowed.
+func TestADiskStaysInItsProject(t *testing.T) {
+	for name, c := range map[string]struct {
+		former  compute.Who
+		gone    bool // nobody knows the former server any more
+		allowed bool
+		refused string // empty: it is restored
+	}{
+		"the same project": {former: alice}, "another project": {former: bob, refused: "another"}, "another project, allowed": {former: bob, allowed: true},
+		"a server that is gone": {former: alice, gone: true, refused: "gone"}, "a server that is gone, allowed": {former: alice, gone: true, allowed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s, former := w.server(alice, compute.Stopped), w.server(c.former, compute.Stopped).ID
+			if c.gone {
+				former = newID()
+			}
+			w.storeOf(w.host, 10, compute.DiskStore{Name: "local", Marker: newID(), SizeGiB: 10, FreeGiB: 9})
+			marker := w.hostRow(w.host).Inventory.Stores[0].Marker
+			stop := w.answerHosts([]string{w.host.ID}, func(string, compute.Args) compute.Result {
+				return compute.Result{Quarantine: []compute.QuarantinedDisk{{ID: "d", Store: "local", Marker: marker, ServerID: former, Bytes: 1}}}
+			})
+			defer stop()
+			_, _, err := w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, c.allowed, admin)
+			if c.refused == "" {
+				w.no(err)
+				return
+			}
+			w.refuses(err, "--other-project", former)
+			if now := w.read(s.ID); len(now.Disks) != 1 || len(w.jobs(s.ID)) != 0 {
+				t.Errorf("after the refusal: want 1 disk and no job, got %d and %d", len(now.Disks), len(w.jobs(s.ID)))
+			}
+		})
+	}
+}
+
 // TestQuarantineInPages: salvor asks the host for a page. The page is the same from an agent of the former release, which answers with
 // all disks in any order. A disk is restored to no server of which another host reports a guest.
 func TestQuarantineInPages(t *testing.T) {
@@ -205,14 +242,14 @@ func TestQuarantineInPages(t *testing.T) {
 			}
 			_, err := w.Quarantine.List(w.ctx, w.host.ID, record.Page{Marker: strings.Repeat("x", 200)})
 			w.want(err, problem.Invalid)
-			_, _, err = w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "f", s.ID, admin)
+			_, _, err = w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "f", s.ID, true, admin)
 			w.want(err, problem.NotFound)
 			other := w.join("host-b")
 			w.renew(other, "boot-1", guests(runs(s, s.Epoch)))
-			_, _, err = w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, admin)
+			_, _, err = w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, true, admin)
 			w.refuses(err, "may run already", "host-b")
 			w.renew(other, "boot-1", guests())
-			_, _, err = w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, admin)
+			_, _, err = w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, true, admin)
 			w.no(err)
 			var args compute.RestoreDiskArgs
 			w.no(json.Unmarshal(w.jobs(s.ID)[0].Args, &args))

@@ -118,7 +118,7 @@ func (h *testHost) askRestore(t *testing.T, id string) error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := h.services.Quarantine.RestoreDisk(context.Background(), h.host.ID, id, h.server, compute.Who{Admin: true})
+		_, _, err := h.services.Quarantine.RestoreDisk(context.Background(), h.host.ID, id, h.server, true, compute.Who{Admin: true})
 		done <- err
 	}()
 	fixture.PollActing(t, "the request ends", h.poke, func() bool { return len(done) > 0 })
