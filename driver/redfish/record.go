@@ -204,19 +204,15 @@ func (a ownerHider) value(property string, v any) any {
 	return v
 }
 
-// plainName is a part of a path that names a kind of resource, or counts: a word of letters, with at most three digits behind it, some of
-// them in a row. Serial numbers, addresses of network cards and UUIDs are none.
-var plainName = regexp.MustCompile(`^(v1|Boot[0-9A-F]{4}|[#.]?([A-Za-z]{0,40}[0-9]{0,3})([-_.:#]([A-Za-z]{0,40}[0-9]{0,3}))*)$`)
-
 // plainValue is an allowable value that is a name.
 var plainValue = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// path renames the parts of a path that are no plain names, each the same way in all documents.
+// path renames the parts of a path that are no public names, each the same way in all documents, so that links lead to their resources.
 func (a ownerHider) path(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.Split(path, "/")
 	for i, part := range parts {
-		if !plainName.MatchString(part) || isHexadecimal(part) {
+		if isOfAction := i > 0 && slices.Contains(parts[:i], "Actions"); !isPublicName(part, isOfAction) {
 			sum := hmac.New(sha256.New, []byte(a.key))
 			sum.Write([]byte(part))
 			parts[i] = "x" + hex.EncodeToString(sum.Sum(nil)[:4])
