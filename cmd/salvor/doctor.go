@@ -93,9 +93,9 @@ func reportFindings(findings []serve.Finding, format textFormat, out io.Writer) 
 		}
 	} else {
 		for _, f := range findings {
-			fmt.Fprintf(out, "%-4s  %s: %s\n", f.Level, f.Check, stripControlChars(f.Text))
+			fmt.Fprintf(out, "%-4s  %s: %s\n", f.Level, stripControlChars(f.Check), stripControlChars(f.Text))
 			if f.Do != "" {
-				fmt.Fprintf(out, "      -> %s\n", f.Do)
+				fmt.Fprintf(out, "      -> %s\n", stripControlChars(f.Do))
 			}
 		}
 	}

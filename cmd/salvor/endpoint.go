@@ -64,7 +64,7 @@ func (e *apiEndpoint) client(cmd *cobra.Command) (*client.Client, error) {
 		// A user at a terminal sees why the command waits.
 		AskAgainFor: askAgainFor,
 		AskingAgain: func(_ client.Request, after time.Duration, why error) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%v; asking again in %s\n", why, after)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%v; asking again in %s\n", sanitizedError{why}, after)
 		},
 		Warned: func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", stripControlChars(text)) },
 	}
@@ -178,7 +178,7 @@ func (c *clientCall) context() context.Context {
 }
 
 func (c *clientCall) say(format string, args ...any) {
-	fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...)
+	fmt.Fprintln(c.ErrOrStderr(), printableLines(fmt.Sprintf(format, args...)))
 }
 
 // run makes a command's RunE of a function that speaks to the API.

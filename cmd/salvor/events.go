@@ -153,12 +153,7 @@ func (f *eventFlags) following(c *clientCall, q url.Values) error {
 
 func (f *eventFlags) printEvent(c *clientCall, e *native.Event) error {
 	if f.format.isJSON() {
-		b, err := json.Marshal(e)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "%s\n", b)
-		return err
+		return writeJSONLine(c.OutOrStdout(), e)
 	}
 	text := record.Moment(e.At) + "  "
 	if len(c.args) != 1 {

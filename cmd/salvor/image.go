@@ -142,7 +142,7 @@ func newReconcileCommand() *cobra.Command {
 				return err
 			}
 			for _, p := range got.Clusters {
-				fmt.Fprintf(c.ErrOrStderr(), "cluster %s: %s\n", p.Cluster, p.Problem)
+				fmt.Fprintf(c.ErrOrStderr(), "cluster %s: %s\n", stripControlChars(p.Cluster), stripControlChars(p.Problem))
 			}
 			if n := len(got.Clusters); n > 0 {
 				return fmt.Errorf("%d clusters were not compared", n)

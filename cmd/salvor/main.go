@@ -20,7 +20,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	if err := newRootCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "salvor:", err)
+		fmt.Fprintln(os.Stderr, "salvor:", printableLines(err.Error())) // an error may quote a BMC or a user
 		os.Exit(exitStatus(err))
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -196,7 +195,7 @@ func (o *outputOptions) show(w io.Writer, r client.Record) error {
 	}
 	rows := [][]string{{"Field", "Value"}}
 	for _, c := range columns {
-		rows = append(rows, []string{c.field, cellOf(c.field, shownTimes(r[c.field]))})
+		rows = append(rows, []string{stripControlChars(c.field), cellOf(c.field, shownTimes(r[c.field]))})
 	}
 	return writeAlignedRows(w, foldTable(rows, o.maxWidth))
 }
@@ -287,7 +286,7 @@ func formatCell(v any) string {
 			return words
 		}
 	case fmt.Stringer:
-		return v.String()
+		return stripControlChars(v.String())
 	}
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -307,16 +306,6 @@ func plainWords(list []any) (string, bool) {
 		words[i] = word
 	}
 	return stripControlChars(strings.Join(words, ", ")), len(list) > 0
-}
-
-// stripControlChars takes control characters and direction marks out: what a BMC or a user says must not steer a terminal, nor turn a line around.
-func stripControlChars(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }
 
 // orderedObject is a JSON object that keeps the order of its keys.
@@ -348,11 +337,4 @@ func (o orderedObject) MarshalJSON() ([]byte, error) {
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil
-}
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

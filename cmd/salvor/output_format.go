@@ -27,9 +27,7 @@ func (o *outputOptions) json(w io.Writer, v any) error {
 	if !o.noIndent {
 		return writeJSON(w, v)
 	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	return writeJSONLine(w, v)
 }
 
 // shell prints a record as assignments that a shell can evaluate, whatever the values hold.
@@ -126,7 +124,7 @@ func yamlOf(v any) string {
 	if err != nil {
 		return yamlText(fmt.Sprint(v))
 	}
-	return string(text)
+	return escapeUnprintable(string(text), yamlEscape)
 }
 
 // yamlText quotes a text if YAML would read it as another type.
@@ -142,7 +140,7 @@ func yamlText(s string) string {
 	if err != nil {
 		return strconv.QuoteToASCII(s)
 	}
-	return string(text)
+	return escapeUnprintable(string(text), yamlEscape)
 }
 
 // narrowest is the minimum width of a folded column.

@@ -74,7 +74,7 @@ func (w *waitOption) all(c *clientCall, want string, wait client.Wait) error {
 		case err != nil:
 			return err
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s, %d s)\n", name, n.ProvisionState, firstOf(n.PowerState, "power unknown"), int(p.elapsed.Seconds()+0.5))
+		fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s, %d s)\n", name, stripControlChars(n.ProvisionState), stripControlChars(firstOf(n.PowerState, "power unknown")), int(p.elapsed.Seconds()+0.5))
 		return nil
 	})
 }

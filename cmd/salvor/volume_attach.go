@@ -164,7 +164,7 @@ func (v *volumeFlags) attach(c *clientCall) error {
 		ask.Action, ask.Target = "detach", &target
 		return v.takeBack(c, source, ask, err)
 	}
-	_, err = fmt.Fprintln(c.OutOrStdout(), made.Text("uuid"))
+	_, err = fmt.Fprintln(c.OutOrStdout(), stripControlChars(made.Text("uuid")))
 	return err
 }
 

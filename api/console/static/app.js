@@ -1,6 +1,6 @@
 // The frame of the console: which view a place shows, who is signed in, the theme, and the stream of events.
 
-import {alarm, fill, heading, loading, say, trouble} from "./dom.js";
+import {alarm, fill, heading, loading, printable, say, trouble} from "./dom.js";
 import {ask, Refused, token} from "./api.js";
 import {follow, sleep} from "./stream.js";
 import {signIn} from "./signin.js";
@@ -68,7 +68,7 @@ async function show() {
 
 // title names the page, in the window's title and to screen readers, and takes the focus to its heading.
 function title(text) {
-  document.title = `${text} · salvor`;
+  document.title = printable(`${text} · salvor`);
   say(text);
   queueMicrotask(() => {
     const active = document.activeElement;

@@ -1,6 +1,6 @@
 // Dialogs: a question before something is done, and the rescue form with the password that is shown once.
 
-import {copier, fill, h, mark} from "./dom.js";
+import {copier, fill, h, mark, printable} from "./dom.js";
 
 let number = 0;
 
@@ -96,7 +96,7 @@ export function rescue({name, text, extra = [], send}) {
 // once shows a password; with the dialog it is gone. Escape must not lose it.
 function once(dialog, name, password) {
   const title = dialog.querySelector("h2");
-  title.textContent = `The password of ${name}`;
+  title.textContent = printable(`The password of ${name}`);
   const close = h("button", {class: "primary", type: "button", on: {click: () => dialog.close()}}, "I have it, close");
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   dialog.addEventListener("close", () => fill(dialog));

@@ -2,6 +2,11 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// printable writes a space for each control character and direction mark: a foreign text must not turn the line around in which it stands.
+export function printable(text) {
+  return String(text).replace(/[^\P{C}\n\t]|[\p{Zl}\p{Zp}]/gu, " ");
+}
+
 function make(element, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || value === false) continue;
@@ -12,7 +17,7 @@ function make(element, props, children) {
     } else if (name === "value") {
       element.value = value;
     } else {
-      element.setAttribute(name, value === true ? "" : String(value));
+      element.setAttribute(name, value === true ? "" : printable(value));
     }
   }
   add(element, children);
@@ -23,7 +28,7 @@ function add(element, children) {
   for (const child of children) {
     if (child === null || child === undefined || child === false) continue;
     if (Array.isArray(child)) add(element, child);
-    else element.append(child); // a string becomes a text node
+    else element.append(child instanceof Node ? child : printable(child)); // a string becomes a text node
   }
 }
 
@@ -73,8 +78,8 @@ export function facts(pairs) {
 }
 
 // The two regions that screen readers read out, when their text changes.
-export function say(text) { document.getElementById("say").textContent = text; }
-export function alarm(text) { document.getElementById("alert").textContent = text; }
+export function say(text) { document.getElementById("say").textContent = printable(text); }
+export function alarm(text) { document.getElementById("alert").textContent = printable(text); }
 
 // trouble shows what went wrong, and how to try once more.
 export function trouble(error, again) {
