@@ -91,7 +91,7 @@ tidy-check:
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
 
-test-unit test-sweeps test-stories mutants causes e2e e2e-first interop chaos soak flaky bench fleet overload strangers check: export SALVOR_BIN = $(CURDIR)/$(BIN)
+test-unit test-sweeps test-stories mutants causes e2e e2e-first interop chaos soak flaky bench fleet overload strangers lying-agents check: export SALVOR_BIN = $(CURDIR)/$(BIN)
 
 # Many tests wait more than they compute, so twice as many packages are tested at once as there are processors.
 AT_ONCE := $(shell echo $$((2 * $$(nproc))))
@@ -196,6 +196,9 @@ overload: build ## the figure: OVERLOAD=10000 rescues asked by 8 connections and
 strangers: build ## the figure: each listener in turn under 20,000 idle connections, 4,000 slow bodies, 600 slow readers, 90 MB of refused requests, and 2,000 TLS handshakes a second; SALVOR_SCALE=0.1 makes it smaller
 	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run 'TestStrangers|TestHandshakes' -count 1 ./test/stress
 
+lying-agents: build ## the figure: 1 agent and then 20 at once answer each question for their commands with 24 MiB of empty lists, LENGTH=1m each; memory, and the reads of others
+	SALVOR_SOAK=1 SALVOR_LENGTH=$(or $(LENGTH),1m) $(GO) test -timeout 60m -v -run TestLyingAgents -count 1 ./test/stress
+
 chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at work, one kill -9 every 5 s for 2 minutes; SALVOR_SEED reproduces
 	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run TestChaos -count 1 ./test/stress
 
@@ -235,4 +238,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build release release-check check test ci prove times packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-sweeps test-stories mutants fuzz e2e e2e-first interop openstack foreign flaky causes repair-rounds diagnose-times states api bench fleet overload strangers odd chaos upgrade soak demo demo-vm demo-evacuate tools clean
+.PHONY: help build release release-check check test ci prove times packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-sweeps test-stories mutants fuzz e2e e2e-first interop openstack foreign flaky causes repair-rounds diagnose-times states api bench fleet overload strangers lying-agents odd chaos upgrade soak demo demo-vm demo-evacuate tools clean

@@ -205,6 +205,10 @@ func (f *Fleet) command(w http.ResponseWriter, r *http.Request) {
 	}
 	m := &f.machines[i]
 	done := wire.Result{ID: "1", Name: wire.FinalizeRescue, Params: json.RawMessage("{}"), Status: wire.Succeeded, Outcome: json.RawMessage("null")}
+	if r.Method == http.MethodGet && f.config.Commands != nil {
+		f.config.Commands(w, r)
+		return
+	}
 	if r.Method == http.MethodGet {
 		list := wire.CommandList{Commands: []wire.Result{}}
 		m.mu.Lock()

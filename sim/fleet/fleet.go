@@ -38,6 +38,8 @@ type Config struct {
 	Faults                  Rates
 	// Workers is how many requests go to the control plane at once, of an administrator's and of agents'.
 	Workers int
+	// Commands answers in the place of agents that are asked for their commands, for tests of what a hostile agent can do; nil: the agents do.
+	Commands http.HandlerFunc
 	// Complain hears of what went wrong with one machine; may be nil. It may be called by several goroutines.
 	Complain func(machine string, err error)
 }
