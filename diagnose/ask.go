@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,14 +15,18 @@ const maxFindings = 20
 // ruleTime bounds the time of one rule where the system does not say.
 const ruleTime = 20 * time.Second
 
-// stopWatch ends a rule that takes too long, when the rule next asks for a file. All that a rule works on comes from files of a bounded size, so that it
-// asks again soon.
+// stopWatch ends a rule that takes too long, when the rule next asks for a file or reads of one. All that a rule works on comes from files of a
+// bounded size, so that it asks again soon.
 type stopWatch struct {
 	mu    sync.Mutex
 	limit time.Duration // 0: no rule runs
 	until time.Time
+	late  bool             // a read was refused, because the rule has taken too long
 	clock func() time.Time // nil: time.Now
 }
+
+// errOverrun is the error of a read by a rule that has taken too long. What the rule makes of the error is dropped.
+var errOverrun = errors.New("the rule has taken too long")
 
 // ruleOverrun is what a stopWatch panics with.
 type ruleOverrun struct{ limit time.Duration }
@@ -36,7 +41,25 @@ func (w *stopWatch) now() time.Time {
 func (w *stopWatch) start(limit time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.limit, w.until = limit, w.now().Add(limit)
+	w.limit, w.until, w.late = limit, w.now().Add(limit), false
+}
+
+// overrun is errOverrun once the running rule has taken longer than it may, and nil before.
+func (w *stopWatch) overrun() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.limit == 0 || !w.now().After(w.until) {
+		return nil
+	}
+	w.late = true
+	return errOverrun
+}
+
+// wasLate says whether a read of the running rule was refused.
+func (w *stopWatch) wasLate() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.late
 }
 
 func (w *stopWatch) end() {
@@ -64,6 +87,7 @@ func askRule(rule Rule, s *System) (found []Finding, gap *Gap) {
 	defer func() {
 		if p := recover(); p != nil {
 			if over, ok := p.(ruleOverrun); ok {
+				found = nil
 				gap = &Gap{What: "the rule for " + strings.Join(rule.IDs, ", "), Why: fmt.Sprintf("it took more than %s: the files that it reads are too many or too large", over.limit)}
 				return
 			}
@@ -71,12 +95,23 @@ func askRule(rule Rule, s *System) (found []Finding, gap *Gap) {
 		}
 	}()
 	found = rule.Look(s)
+	if s.Files != nil && s.Files.watch.wasLate() {
+		panic(ruleOverrun{cmp.Or(s.RuleTime, ruleTime)})
+	}
 	if len(found) > maxFindings {
 		gap = &Gap{What: fmt.Sprintf("%d more findings of the rule for %s", len(found)-maxFindings, rule.IDs[0]), Why: "a report lists the first 20 of a rule"}
 		found = found[:maxFindings]
 	}
 	for i := range found {
-		found[i] = sanitizeFinding(found[i])
+		found[i] = withoutIdleRepair(sanitizeFinding(found[i]))
 	}
 	return found, gap
+}
+
+// withoutIdleRepair takes the repair from a finding that harms nothing, and leaves its summary as what a person can do.
+func withoutIdleRepair(f Finding) Finding {
+	if f.Severity == Info && f.Repair != nil {
+		f.ByHand, f.Repair = cmp.Or(f.ByHand, f.Repair.Summary), nil
+	}
+	return f
 }

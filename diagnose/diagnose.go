@@ -75,6 +75,10 @@ type Finding struct {
 	Confidence float64 `json:"confidence"`
 	// Title is one sentence: what is wrong, on what.
 	Title string `json:"title"`
+	// System is the device that holds the root of the system in which it was found, and Disk the disks that hold this root. Both are empty for what
+	// concerns the machine and no installed system.
+	System string `json:"system,omitempty"`
+	Disk   string `json:"disk,omitempty"`
 	// Evidence is never empty.
 	Evidence []Evidence `json:"evidence"`
 	// Explains lists ids of findings that are consequences of this one.
@@ -165,6 +169,8 @@ type ExaminedSystem struct {
 	Root string `json:"root,omitempty"`
 	// RootDevice is the same device by the name that the agent gave it; crypttab may give an opened container another one.
 	RootDevice string `json:"-"`
+	// Disks are the paths of the disks that hold the root.
+	Disks []string `json:"disks,omitempty"`
 	// Name is the PRETTY_NAME of its os-release.
 	Name     string    `json:"name,omitempty"`
 	Findings []Finding `json:"findings"`

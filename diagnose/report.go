@@ -2,7 +2,9 @@ package diagnose
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 )
 
 // Report is what a diagnosis found, as it is stored and sent.
@@ -60,11 +62,46 @@ func (r *Report) Add(x *Examination) {
 		if s.Root != "" {
 			r.Systems = append(r.Systems, SystemSummary{Root: s.Root, Name: s.Name})
 		}
-		r.Findings = append(r.Findings, s.Findings...)
+		for _, f := range s.Findings {
+			f.System, f.Disk = s.Root, strings.Join(s.Disks, ", ")
+			r.addFinding(f)
+		}
 	}
+	r.addSystems(clean.Systems)
 	if clean.Hardware != nil {
 		r.addLosses(clean.Hardware)
 	}
+}
+
+// addFinding adds a finding. What each system shows alike, such as a failing disk, concerns the machine and is added once.
+func (r *Report) addFinding(f Finding) {
+	for i := range r.Findings {
+		other := &r.Findings[i]
+		if other.ID == f.ID && other.Title == f.Title && other.System != f.System && reflect.DeepEqual(other.Evidence, f.Evidence) && !slices.ContainsFunc(f.Evidence, func(e Evidence) bool { return e.Kind == FromFile }) {
+			other.System, other.Disk = "", ""
+			return
+		}
+	}
+	r.Findings = append(r.Findings, f)
+}
+
+// SeveralSystems is the finding of a machine with more than one installed system: the firmware decides which one boots.
+const SeveralSystems = "systems-several"
+
+// addSystems adds a finding where the machine has several installed systems.
+func (r *Report) addSystems(systems []ExaminedSystem) {
+	f := Finding{ID: SeveralSystems, Stage: Loader, Severity: Info, Confidence: 1,
+		ByHand: "Each finding names its system. Look which disk the firmware boots before you repair another one."}
+	for _, s := range systems {
+		if s.Root != "" {
+			f.Evidence = append(f.Evidence, Evidence{Kind: FromDevice, Path: s.Root, Text: strings.TrimSpace(s.Name + " on " + strings.Join(s.Disks, ", "))})
+		}
+	}
+	if len(f.Evidence) < 2 {
+		return
+	}
+	f.Title = fmt.Sprintf("The machine has %d installed systems, and one of them boots.", len(f.Evidence))
+	r.Findings = append(r.Findings, sanitizeFinding(f))
 }
 
 // Sanitize gives the examination with texts that have passed Excerpt, and with lists of a bounded length. The agent runs on the machine that
@@ -81,7 +118,7 @@ func (x *Examination) Sanitize() Examination {
 	}
 	strange := 0
 	for _, s := range x.Systems[:min(len(x.Systems), maxParts)] {
-		clean := ExaminedSystem{Root: Excerpt(s.Root), Name: Excerpt(s.Name), Findings: []Finding{}}
+		clean := ExaminedSystem{Root: Excerpt(s.Root), Name: Excerpt(s.Name), Disks: excerptAll(s.Disks), Findings: []Finding{}}
 		for _, f := range s.Findings[:min(len(s.Findings), maxParts)] {
 			if !slices.Contains(Stages(), f.Stage) || !slices.Contains(severities, f.Severity) {
 				strange++
@@ -123,7 +160,7 @@ var severities = []Severity{BlocksBoot, BlocksAccess, Degrades, Info}
 // sanitizeFinding gives a finding with texts that are safe to store and to show, and with no more of them than a report has room for.
 func sanitizeFinding(f Finding) Finding {
 	f.ID, f.Stage, f.Severity = Excerpt(f.ID), Stage(Excerpt(string(f.Stage))), Severity(Excerpt(string(f.Severity)))
-	f.Title, f.ByHand = Sentence(f.Title), Sentence(f.ByHand)
+	f.Title, f.ByHand, f.System, f.Disk = Sentence(f.Title), Sentence(f.ByHand), Excerpt(f.System), Excerpt(f.Disk)
 	f.Confidence = min(max(f.Confidence, 0), 1)
 	f.Explains = excerptAll(f.Explains)
 	evidence := make([]Evidence, 0, len(f.Evidence))

@@ -154,3 +154,23 @@ func TestFilesHaveABound(t *testing.T) {
 		t.Errorf("a larger folder: %d entries, %v", len(entries), err)
 	}
 }
+
+// TestFindingsNameTheirSystem: of two systems, each finding says which one it is about; what both show alike concerns the machine and is listed once.
+func TestFindingsNameTheirSystem(t *testing.T) {
+	sshd := Finding{ID: "sshd-config-invalid", Stage: SSHD, Severity: BlocksAccess, Confidence: 0.9, Title: "T.", Evidence: []Evidence{{Kind: FromFile, Path: "/etc/ssh/sshd_config", Line: 1}}}
+	disk := Finding{ID: DiskFailing, Stage: Root, Severity: Degrades, Confidence: 0.9, Title: "D.", Evidence: []Evidence{{Kind: FromTool, Text: "x"}}}
+	x := Examination{Version: ExaminationVersion, Systems: []ExaminedSystem{
+		{Root: "/dev/sda1", Disks: []string{"/dev/sda"}, Name: "Debian 12", Findings: []Finding{disk}},
+		{Root: "/dev/sdb1", Disks: []string{"/dev/sdb"}, Name: "Debian 11", Findings: []Finding{sshd, disk}},
+	}}
+	var r Report
+	r.Add(&x)
+	r.Judge()
+	var got []string
+	for _, f := range r.Findings {
+		got = append(got, f.ID+"@"+f.System+"@"+f.Disk)
+	}
+	if text := strings.Join(got, " "); text != "sshd-config-invalid@/dev/sdb1@/dev/sdb disk-failing@@ systems-several@@" {
+		t.Errorf("findings: %s", text)
+	}
+}

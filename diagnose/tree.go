@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,13 @@ const (
 	maxLinks   = 40      // on one path, as in Linux
 )
 
-// ErrTooLarge is the error of a file or folder that is larger than a rule may read.
-var ErrTooLarge = errors.New("it is larger than is examined")
+// Errors of what is there and is not examined. A report lists such a path among its gaps.
+var (
+	// ErrTooLarge is the error of a file or folder that is larger than a rule may read.
+	ErrTooLarge = errors.New("it is larger than is examined")
+	// ErrNotRegular is the error of a device, a pipe or a socket in the place of a file.
+	ErrNotRegular = errors.New("it is a device, a pipe or a socket and no file, so it was not opened")
+)
 
 // Owner is what FileInfo.Sys of a tree's base holds.
 type Owner struct {
@@ -146,8 +152,11 @@ func (t *Tree) open(name string) (fs.File, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	if info.IsDir() {
+		return nil, "", fmt.Errorf("%s: a folder and no file", name)
+	}
 	if !info.Mode().IsRegular() {
-		return nil, "", fmt.Errorf("%s: not a regular file", name)
+		return nil, "", fmt.Errorf("%s: %w", name, t.unread.note(at, ErrNotRegular))
 	}
 	f, err := t.base.Open(at)
 	return f, at, err
@@ -168,10 +177,31 @@ func (t *Tree) ReadAtMost(name string, most int) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, t.unread.note(at, err))
 	}
 	if len(b) > most {
-		return nil, fmt.Errorf("%s: %w", name, ErrTooLarge)
+		return nil, fmt.Errorf("%s: %w", name, t.unread.note(at, ErrTooLarge))
 	}
 	return b, nil
 }
+
+// ReadHead returns a regular file, or its first lines of together at most so many bytes where it is larger. What was left out is a gap.
+func (t *Tree) ReadHead(name string, most int) (head []byte, whole bool, err error) {
+	f, at, err := t.open(name)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err != nil {
+		return nil, false, fmt.Errorf("%s: %w", name, t.unread.note(at, err))
+	}
+	if len(b) > most {
+		_ = t.unread.note(at, ErrTooLarge)
+		return b[:bytes.LastIndexByte(b[:most], '\n')+1], false, nil
+	}
+	return b, true, nil
+}
+
+// NoteGap makes a path, or another part of the system, a gap of the report: it was not examined, or not whole. why is the end of a sentence.
+func (t *Tree) NoteGap(what, why string) { t.unread.noteGap(what, why) }
 
 // ReadThrough reads a regular file to its end, or that many bytes of it, and keeps nothing. It returns how many bytes it has read.
 func (t *Tree) ReadThrough(name string, most int64) (int64, error) {
@@ -232,7 +262,7 @@ func (t *Tree) ReadDir(name string) ([]fs.DirEntry, error) {
 		return nil, t.unread.note(basePath(place), err)
 	}
 	if len(entries) > maxEntries {
-		return nil, fmt.Errorf("%s: %w", name, ErrTooLarge)
+		return nil, fmt.Errorf("%s: %w", name, t.unread.note(basePath(place), ErrTooLarge))
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, nil

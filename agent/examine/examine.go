@@ -195,12 +195,15 @@ func stageTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(deadline)*7/10)
 }
 
+// OutOfTime is the reason of the gap of an examination that did not come to its end.
+const OutOfTime = "the time for its examination was too short: what was not reached is not examined"
+
 // timeIsOver says whether a loop is to end, and notes it.
 func (x *examinationRun) timeIsOver(ctx context.Context) bool {
 	if ctx.Err() == nil {
 		return false
 	}
-	x.gap("the machine", "the time for its examination was too short: what was not reached is not examined")
+	x.gap("the machine", OutOfTime)
 	return true
 }
 
@@ -269,7 +272,30 @@ func (x *examinationRun) judgeSystems(whole context.Context, systems []*diagnose
 		if findings == nil {
 			findings = []diagnose.Finding{}
 		}
-		out = append(out, diagnose.ExaminedSystem{Root: s.Root, RootDevice: s.RootDevice, Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings})
+		out = append(out, diagnose.ExaminedSystem{Root: s.Root, RootDevice: s.RootDevice, Disks: disksOfRoot(s), Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings})
+	}
+	return out
+}
+
+// disksOfRoot are the paths of the disks that hold the root of a system.
+func disksOfRoot(s *diagnose.System) []string {
+	var out []string
+	names := []string{s.Root}
+	for i := 0; i < len(names); i++ {
+		for j := range s.Devices {
+			d := &s.Devices[j]
+			if d.Path != names[i] {
+				continue
+			}
+			if d.Kind == diagnose.DiskDevice && !slices.Contains(out, d.Path) {
+				out = append(out, d.Path)
+			}
+			for _, parent := range d.Parents {
+				if !slices.Contains(names, parent) {
+					names = append(names, parent)
+				}
+			}
+		}
 	}
 	return out
 }

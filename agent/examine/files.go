@@ -77,6 +77,16 @@ func (f *ownedFile) Read(b []byte) (int, error) {
 	return n, unread(err)
 }
 
+// ReadAt reads any part of the file, so that the end of a large log costs no more than its beginning.
+func (f *ownedFile) ReadAt(b []byte, at int64) (int, error) {
+	r, ok := f.File.(io.ReaderAt)
+	if !ok {
+		return 0, &fs.PathError{Op: "read", Path: f.path, Err: fs.ErrInvalid}
+	}
+	n, err := r.ReadAt(b, at)
+	return n, unread(err)
+}
+
 func (f *ownedFile) Stat() (fs.FileInfo, error) {
 	info, err := f.File.Stat()
 	if err != nil {

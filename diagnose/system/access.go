@@ -12,6 +12,11 @@ func accessRules() []diagnose.Rule {
 	return slices.Concat(sshdRules(), keyRules(), accountRules(), networkRules(), sudoersRules(), permissionRules(), pamRules(), firewallRules(), cloudInitRules())
 }
 
+// isBlocking says whether a finding of this severity keeps a machine from its work.
+func isBlocking(severity diagnose.Severity) bool {
+	return severity == diagnose.BlocksBoot || severity == diagnose.BlocksAccess
+}
+
 // place names a line of a file for a sentence.
 func place(path string, line int) string {
 	if line == 0 {

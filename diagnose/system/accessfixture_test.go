@@ -119,9 +119,7 @@ func TestAccessCases(t *testing.T) {
 				m := machine{freshLayout(layout)}
 				tc.change(m)
 				findings, gaps := diagnose.Run(accessRules(), m.system())
-				for _, gap := range gaps {
-					t.Errorf("%s: %s", gap.What, gap.Why)
-				}
+				failOnBrokenRules(t, gaps)
 				checkAccessCase(t, tc, findings)
 			})
 		}

@@ -19,6 +19,8 @@ func accountRules() []diagnose.Rule {
 		{IDs: []string{"nsswitch-module-missing"}, Files: true, Look: findNameServices},
 		{IDs: []string{"account-expired", "password-must-change", "password-hash-unknown", "shell-missing", "shadow-entry-missing"}, Files: true, Look: findRefusedAccounts},
 		{IDs: []string{"login-impossible"}, Files: true, Look: findNoLogin},
+		{IDs: []string{"ssh-login-impossible"}, Files: true, Look: findNoSSHLogin},
+		{IDs: []string{"hosts-deny-blocks-ssh"}, Files: true, Look: findHostsDeny},
 		{IDs: []string{"sshd-users-denied"}, Files: true, Look: findDeniedUsers},
 	}
 }
@@ -45,7 +47,7 @@ func findBrokenAccounts(s *diagnose.System) []diagnose.Finding {
 			ID: "passwd-broken", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.96,
 			Title:    "The user root is not in " + passwdPath + ", because " + text + ".",
 			Evidence: append([]diagnose.Evidence{fileEvidence(passwdPath, 0, text)}, brokenEvidence(passwdPath, broken)...),
-			Explains: []string{"account-entry-broken", "login-impossible", "sshd-user-missing", "shadow-entry-missing"},
+			Explains: []string{"account-entry-broken", "login-impossible", "ssh-login-impossible", "sshd-user-missing", "shadow-entry-missing"},
 			Repair:   backup(passwdPath),
 			ByHand:   "Compare the file with its backup " + passwdPath + "-.",
 		})
@@ -58,7 +60,7 @@ func findBrokenAccounts(s *diagnose.System) []diagnose.Finding {
 			ID: "shadow-missing", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.95,
 			Title:    "The file " + passwdPath + " refers to " + shadowPath + " for passwords, and that file does not exist.",
 			Evidence: []diagnose.Evidence{fileEvidence(shadowPath, 0, "it does not exist")},
-			Explains: []string{"login-impossible", "shadow-entry-missing"},
+			Explains: []string{"login-impossible", "ssh-login-impossible", "shadow-entry-missing"},
 			Repair:   backup(shadowPath),
 			ByHand:   "Restore the file from its backup " + shadowPath + "-, or make it with pwconv and set the passwords.",
 		})
@@ -78,7 +80,7 @@ func brokenEntries(l *logins, file string, broken []brokenEntry, backup func(str
 		ID: "account-entry-broken", Stage: diagnose.Login, Severity: diagnose.Degrades, Confidence: 0.93,
 		Title:    fmt.Sprintf("The file %s is broken: %s.", place(file, broken[0].line), broken[0].why),
 		Evidence: brokenEvidence(file, broken),
-		Explains: []string{"login-impossible", "shadow-entry-missing"},
+		Explains: []string{"login-impossible", "ssh-login-impossible", "shadow-entry-missing"},
 		Repair:   backup(file),
 		ByHand:   "Compare the file with its backup " + file + "-, and check it with pwck -r or grpck -r.",
 	}
@@ -172,7 +174,7 @@ func findNameServices(s *diagnose.System) []diagnose.Finding {
 			ID: "nsswitch-module-missing", Stage: diagnose.Login, Severity: severity, Confidence: 0.94,
 			Title:    fmt.Sprintf("The file /etc/nsswitch.conf, line %d, looks for %s with the service %q, whose library does not exist.", i+1, name, first),
 			Evidence: []diagnose.Evidence{fileEvidence("/etc/nsswitch.conf", i+1, strings.TrimSpace(services)), fileEvidence("libnss_"+first+".so.2", 0, "no folder of libraries has it")},
-			Explains: []string{"login-impossible", "sshd-user-missing"},
+			Explains: []string{"login-impossible", "ssh-login-impossible", "sshd-user-missing"},
 			Repair:   repairFiles("Write the service files before the others in this line.", "/etc/nsswitch.conf"),
 			ByHand:   "Write files as the first service of the line.",
 		})
@@ -183,7 +185,7 @@ func findNameServices(s *diagnose.System) []diagnose.Finding {
 func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 	l := readLogins(s)
 	var out []diagnose.Finding
-	explains := []string{"login-impossible"}
+	explains := []string{"login-impossible", "ssh-login-impossible"}
 	for i := range l.accounts {
 		a := &l.accounts[i]
 		f := diagnose.Finding{Stage: diagnose.Login, Explains: explains, Confidence: 0.95}
@@ -269,9 +271,9 @@ func findNoLogin(s *diagnose.System) []diagnose.Finding {
 	}
 	f := diagnose.Finding{
 		ID: "login-impossible", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85,
-		Title: "No account can log in, by key or password, over ssh or on the console.",
+		Title: "No account can log in, by key or password, over ssh or on the console.", Explains: []string{"ssh-login-impossible"},
 		// salvor has no key of the owner's that it could add, and sets no password.
-		ByHand: "Set a password for an account, or add a key to its .ssh/authorized_keys.",
+		ByHand: helpFor(l.accounts),
 	}
 	for i := range l.accounts {
 		a := &l.accounts[i]
@@ -282,25 +284,16 @@ func findNoLogin(s *diagnose.System) []diagnose.Finding {
 			f.Evidence = append(f.Evidence, fileEvidence(passwdPath, a.line, a.name+": "+l.reason(a)))
 		}
 	}
+	f.Evidence = append(f.Evidence, settingEvidence(l.accounts)...)
 	return []diagnose.Finding{f}
 }
 
 // reason says in short why an account cannot log in.
 func (l *logins) reason(a *login) string {
-	if a.refused != "" {
-		return a.refused
+	if !l.sshd && a.refused == "" {
+		return "no password, no sshd"
 	}
-	out := "no password"
-	if a.hash.locked {
-		out = "a locked password"
-	}
-	switch {
-	case !l.sshd:
-		return out + ", no sshd"
-	case !hasUsableKey(a):
-		return out + ", no key"
-	}
-	return out + ", keys that sshd's settings refuse"
+	return a.sshOutcome()
 }
 
 // mayBeLetIn: the account has a key, or a password with which sshd lets accounts other than root in.
@@ -312,7 +305,7 @@ func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
 	if l.elsewhere != "" {
 		return nil
 	}
-	f := diagnose.Finding{ID: "sshd-users-denied", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: []string{"login-impossible"}}
+	f := diagnose.Finding{ID: "sshd-users-denied", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: []string{"login-impossible", "ssh-login-impossible"}}
 	writes, denies := map[string]bool{}, false
 	for i := range l.accounts {
 		a := &l.accounts[i]

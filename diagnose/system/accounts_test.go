@@ -110,10 +110,6 @@ func init() {
 			m.edit("/etc/ssh/sshd_config", "UsePAM yes", "UsePAM no")
 			m.edit("/etc/shadow", "root:*:", "root:!:")
 		}), "login-impossible", blocks, "No account", 0},
-		{"near miss: password on the console", onlyRoot(func(m machine) {
-			m.remove(rootKeys)
-			m.edit("/etc/shadow", "root:*:", "root:"+aliceHash+":")
-		}), "login-impossible", nearMiss, "", 0},
 		{"near miss: root locked, as on clouds", func(m machine) { m.edit("/etc/shadow", "root:*:", "root:!:"); m.remove(rootKeys) }, "login-impossible", nearMiss, "", 0},
 		{"near miss: a directory service", onlyRoot(func(m machine) {
 			m.remove(rootKeys)

@@ -2,6 +2,8 @@ package system
 
 import (
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ func argumentRules() []diagnose.Rule {
 		{IDs: []string{"resume-device-missing"}, Files: true, Look: lookResume},
 		{IDs: []string{"serial-console-unused"}, Files: true, Look: lookSerialConsole},
 		{IDs: []string{"hugepages-too-many"}, Files: true, Look: lookHugepages},
+		{IDs: []string{"kernel-limit-starves"}, Files: true, Look: lookKernelLimits},
 		{IDs: []string{"root-driver-blocked"}, Files: true, Look: lookBlockedDrivers},
 	}
 }
@@ -220,30 +223,76 @@ func tooManyHugepages(s *diagnose.System, options []string, count string) bool {
 	return err == nil && s.Memory > 0 && n > s.Memory/10*9/size
 }
 
-// lookHugepages looks at sysctl.d.
-func lookHugepages(s *diagnose.System) []diagnose.Finding {
-	var files []string
-	for _, folder := range []string{"/usr/lib/sysctl.d", "/etc/sysctl.d"} {
-		files = append(files, s.Files.Match(folder, "*.conf")...)
+// sysctlSetting is a line of sysctl.d.
+type sysctlSetting struct {
+	name, value, text, file string
+	line                    int
+}
+
+// sysctlSettings are the settings of sysctl.d that count. Files are read in the order of their names, of one name the stronger folder's, and the
+// last line about a name counts.
+func sysctlSettings(tree *diagnose.Tree) map[string]sysctlSetting {
+	files := map[string]string{}
+	for _, folder := range []string{"/etc/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"} {
+		for _, file := range tree.Match(folder, "*.conf") {
+			if files[path.Base(file)] == "" {
+				files[path.Base(file)] = file
+			}
+		}
 	}
-	var out []diagnose.Finding
-	for _, file := range append(files, "/etc/sysctl.conf") {
-		for i, text := range s.Files.Lines(file) {
+	out := map[string]sysctlSetting{}
+	read := func(file string) {
+		for i, text := range tree.Lines(file) {
 			name, value, found := strings.Cut(text, "=")
 			name = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(name), "-"), "/", ".")
-			if !found || name != "vm.nr_hugepages" {
-				continue
+			if found && name != "" && name[0] != '#' && name[0] != ';' {
+				out[name] = sysctlSetting{name, strings.TrimSpace(value), text, file, i + 1}
 			}
-			if out = nil; !tooManyHugepages(s, nil, strings.TrimSpace(value)) { // the last one counts
-				continue
-			}
-			out = []diagnose.Finding{{
-				ID: "hugepages-too-many", Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.8,
-				Title:    fmt.Sprintf("Line %d of %s takes more memory for huge pages than the %d MiB of the machine allow.", i+1, file, s.Memory>>20),
-				Evidence: []diagnose.Evidence{fileEvidence(file, i+1, text)},
-				Repair:   &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment.", i+1, file), Consent: diagnose.ConsentFiles, Writes: []string{file}},
-			}}
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		read(files[name])
+	}
+	read("/etc/sysctl.conf")
+	return out
+}
+
+// lookHugepages looks at what sysctl.d takes for huge pages.
+func lookHugepages(s *diagnose.System) []diagnose.Finding {
+	set := sysctlSettings(s.Files)["vm.nr_hugepages"]
+	if !tooManyHugepages(s, nil, set.value) {
+		return nil
+	}
+	return []diagnose.Finding{set.finding("hugepages-too-many", fmt.Sprintf("Line %d of %s takes more memory for huge pages than the %d MiB of the machine allow.", set.line, set.file, s.Memory>>20))}
+}
+
+func (set *sysctlSetting) finding(id, title string) diagnose.Finding {
+	return diagnose.Finding{
+		ID: id, Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.8, Title: title,
+		Evidence: []diagnose.Evidence{fileEvidence(set.file, set.line, set.text)},
+		Repair:   &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment.", set.line, set.file), Consent: diagnose.ConsentFiles, Writes: []string{set.file}},
+	}
+}
+
+// lookKernelLimits finds limits of sysctl.d that leave the system no memory, processes or files to boot with.
+func lookKernelLimits(s *diagnose.System) []diagnose.Finding {
+	settings := sysctlSettings(s.Files)
+	var out []diagnose.Finding
+	for _, limit := range []struct {
+		name   string
+		effect string
+		starve func(n int64) bool
+	}{
+		{"vm.min_free_kbytes", "keeps %d KiB of memory free, more than half of what the machine has", func(n int64) bool { return s.Memory > 0 && n<<10 > s.Memory/2 }},
+		{"kernel.threads-max", "allows %d threads, fewer than a boot needs", func(n int64) bool { return n > 0 && n < 100 }},
+		{"fs.file-max", "allows %d open files, fewer than a boot needs", func(n int64) bool { return n >= 0 && n < 500 }},
+	} {
+		set, found := settings[limit.name]
+		n, err := strconv.ParseInt(set.value, 10, 64)
+		if !found || err != nil || n < 0 || n > 1<<40 || !limit.starve(n) {
+			continue
+		}
+		out = append(out, set.finding("kernel-limit-starves", fmt.Sprintf("Line %d of %s "+limit.effect+".", set.line, set.file, n)))
 	}
 	return out
 }
@@ -272,6 +321,28 @@ func lookBlockedDrivers(s *diagnose.System) []diagnose.Finding {
 						Writes: []string{file}},
 				})
 			}
+		}
+	}
+	e := defaultEntry(loadEntries(s))
+	if e == nil {
+		return out
+	}
+	for _, option := range e.Options { // modules that are loaded by their own names stay available to a boot by modprobe.blacklist
+		name, value, _ := strings.Cut(option, "=")
+		if name != "modprobe.blacklist" && name != "module_blacklist" && name != "rd.driver.blacklist" {
+			continue
+		}
+		for module := range strings.SplitSeq(value, ",") {
+			if module = moduleName(module); !slices.Contains(needed, module) || name != "module_blacklist" && mountableTypes[module] {
+				continue
+			}
+			line := max(e.OptionsLine, e.Line)
+			out = append(out, diagnose.Finding{
+				ID: "root-driver-blocked", Stage: diagnose.Initramfs, Severity: diagnose.BlocksBoot, Confidence: 0.8,
+				Title:    fmt.Sprintf("Line %d of %s keeps the module %s from loading, which the root on %s needs.", line, e.File, module, s.Root),
+				Evidence: []diagnose.Evidence{fileEvidence(e.File, line, option)},
+				ByHand:   "Remove " + option + " from the command line of the boot loader.",
+			})
 		}
 	}
 	return out

@@ -1,13 +1,16 @@
 package system
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"io/fs"
+	"math/bits"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"salvor/diagnose"
 )
@@ -19,9 +22,17 @@ var keyTypes = strings.Fields(`ssh-rsa ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha
 // keyLine is a line of authorized_keys that is no comment.
 type keyLine struct {
 	line    int
+	kind    string // the type of the key
+	bits    int    // of an RSA key; 0 for others
 	valid   bool
 	command bool // a command is run instead of a shell
 	why     string
+	// expiry is the value of the option expiry-time. isAuthority: the line is about certificates. isLocal: the key is taken from the machine itself only.
+	expiry               string
+	isAuthority, isLocal bool
+	// closed says why sshd does not take a valid key, closedBy by which setting.
+	closed   string
+	closedBy sshdSetting
 }
 
 // parseAuthorizedKeys parses a file of keys. It stops after 10,000 lines.
@@ -46,10 +57,11 @@ func parseKeyLine(text string, line int) keyLine {
 			k.why = "a quotation mark of its options is not closed"
 			return k
 		}
-		k.command = strings.Contains(strings.ToLower(options), "command=")
+		k.readOptions(options)
 		first, rest = cutField(after)
 	}
 	blob, _ := cutField(rest)
+	k.kind = first
 	switch {
 	case !isKeyType(first):
 		k.why = "it names no type of key"
@@ -59,7 +71,66 @@ func parseKeyLine(text string, line int) keyLine {
 		k.why = checkKeyBlob(first, blob)
 	}
 	k.valid = k.why == ""
+	if k.valid && first == "ssh-rsa" {
+		k.bits = rsaBits(blob)
+	}
 	return k
+}
+
+// readOptions reads the options in front of a key that decide whether the key opens a shell.
+func (k *keyLine) readOptions(options string) {
+	for _, option := range splitOptions(options) {
+		name, value, _ := strings.Cut(option, "=")
+		value = strings.ReplaceAll(strings.Trim(value, `"`), `\"`, `"`)
+		switch strings.ToLower(name) {
+		case "command":
+			k.command = true
+		case "cert-authority":
+			k.isAuthority = true
+		case "expiry-time":
+			k.expiry = value
+		case "from":
+			k.isLocal = !slices.ContainsFunc(strings.Split(value, ","), func(pattern string) bool {
+				return !strings.HasPrefix(pattern, "!") && !strings.HasPrefix(pattern, "127.") && pattern != "::1" && pattern != "localhost"
+			})
+		}
+	}
+}
+
+// splitOptions splits options at commas outside of quotation marks.
+func splitOptions(text string) []string {
+	var out []string
+	quoted, begin := false, 0
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '\\' && i+1 < len(text) && text[i+1] == '"':
+			i++
+		case text[i] == '"':
+			quoted = !quoted
+		case text[i] == ',' && !quoted:
+			out, begin = append(out, text[begin:i]), i+1
+		}
+	}
+	return append(out, text[begin:])
+}
+
+// rsaBits is the size of an encoded RSA key: of its third part, the modulus.
+func rsaBits(text string) int {
+	blob, err := base64.StdEncoding.DecodeString(text)
+	for range 2 {
+		if err != nil || len(blob) < 4 || uint64(binary.BigEndian.Uint32(blob)) > uint64(len(blob)-4) {
+			return 0
+		}
+		blob = blob[4+binary.BigEndian.Uint32(blob):]
+	}
+	if len(blob) < 4 || uint64(binary.BigEndian.Uint32(blob)) > uint64(len(blob)-4) {
+		return 0
+	}
+	modulus := bytes.TrimLeft(blob[4:4+binary.BigEndian.Uint32(blob)], "\x00")
+	if len(modulus) == 0 {
+		return 0
+	}
+	return 8*(len(modulus)-1) + bits.Len8(modulus[0])
 }
 
 func isKeyType(name string) bool {
@@ -139,7 +210,7 @@ type keyFile struct {
 func (f *keyFile) usable() int {
 	n := 0
 	for _, k := range f.keys {
-		if k.valid && !k.command && f.refused == "" {
+		if k.valid && !k.command && k.closed == "" && f.refused == "" {
 			n++
 		}
 	}
@@ -147,7 +218,7 @@ func (f *keyFile) usable() int {
 }
 
 // keyFiles returns the files in which sshd looks for an account's keys, those that exist.
-func keyFiles(tree *diagnose.Tree, config *sshdConfig, a *account) []keyFile {
+func keyFiles(tree *diagnose.Tree, config *sshdConfig, a *account, now time.Time) []keyFile {
 	patterns := []string{".ssh/authorized_keys", ".ssh/authorized_keys2"}
 	if set := config.all("authorizedkeysfile"); len(set) > 0 {
 		patterns = set[0].args
@@ -157,7 +228,7 @@ func keyFiles(tree *diagnose.Tree, config *sshdConfig, a *account) []keyFile {
 		if strings.EqualFold(pattern, "none") {
 			continue
 		}
-		name := strings.NewReplacer("%%", "%", "%h", a.home, "%u", a.name, "%U", strconv.FormatUint(uint64(a.uid), 10)).Replace(pattern)
+		name := expandTokens(pattern, a)
 		if !path.IsAbs(name) {
 			name = path.Join(a.home, name)
 		}
@@ -165,6 +236,9 @@ func keyFiles(tree *diagnose.Tree, config *sshdConfig, a *account) []keyFile {
 			continue
 		}
 		f := keyFile{path: name, keys: parseAuthorizedKeys(tree.Lines(name))}
+		for i := range f.keys {
+			f.keys[i].closeKey(config, now)
+		}
 		if strings.EqualFold(config.first("strictmodes", "yes"), "yes") {
 			f.checkModes(tree, a)
 		}
@@ -194,7 +268,7 @@ func (f *keyFile) checkModes(tree *diagnose.Tree, a *account) {
 		refusals := len(f.fix)
 		switch {
 		case owner != 0 && owner != a.uid:
-			f.refuse(at, "belongs to the user id "+strconv.FormatUint(uint64(owner), 10)+", neither to "+a.name+" nor to root")
+			f.refuse(at, "belongs to the user id "+strconv.FormatUint(uint64(owner), 10)+" and not to "+a.orRoot())
 		case writable:
 			f.refuse(at, "may be written by others: its mode is "+modeText(info))
 		case first && !info.Mode().IsRegular():
@@ -216,6 +290,14 @@ func (f *keyFile) checkModes(tree *diagnose.Tree, a *account) {
 		}
 		at = path.Dir(at)
 	}
+}
+
+// orRoot names the owners that sshd accepts for files of an account.
+func (a *account) orRoot() string {
+	if a.uid == 0 {
+		return a.name
+	}
+	return a.name + " or root"
 }
 
 // isPrivateGroup says whether the account is the only member of a group: the sshd of Debian and Ubuntu lets such a group write.

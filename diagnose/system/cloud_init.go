@@ -28,10 +28,9 @@ func findCloudInit(s *diagnose.System) []diagnose.Finding {
 			return nil
 		}
 		return []diagnose.Finding{{
-			ID: "cloud-init-disabled", Stage: diagnose.Login, Severity: diagnose.Info, Confidence: 0.9, Explains: []string{"login-impossible"},
+			ID: "cloud-init-disabled", Stage: diagnose.Login, Severity: diagnose.Info, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
 			Title:    "The service cloud-init never ran and is disabled, so it makes no users and no keys.",
 			Evidence: []diagnose.Evidence{fileEvidence("/etc/cloud/cloud-init.disabled", 0, "it exists"), fileEvidence("/var/lib/cloud/instance", 0, "it does not exist")},
-			Repair:   repairFiles("Remove the file that disables cloud-init.", "/etc/cloud/cloud-init.disabled"),
 			ByHand:   "Remove the file if cloud-init is to set the machine up.",
 		}}
 	}

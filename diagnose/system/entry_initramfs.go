@@ -61,6 +61,7 @@ func (c *entryChecker) checkInitramfs(e *loadEntry, release string, finding find
 	if joined.NotExamined != "" {
 		f := finding("initramfs-not-examined", diagnose.Initramfs, 0.9, fmt.Sprintf("The content of the initramfs %s was not examined: %s.", shown, joined.NotExamined))
 		f.Severity = diagnose.Info
+		c.s.Files.NoteGap(shown, joined.NotExamined)
 		return []diagnose.Finding{f}
 	}
 	if !joined.Names["init"] && !joined.Names["sbin/init"] {
@@ -88,6 +89,8 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 	folder := "/lib/modules/" + release
 	modular := content.Names["usr"+folder] || content.Names[strings.TrimPrefix(folder, "/")] || content.hasBelow("usr"+folder+"/") || content.hasBelow(strings.TrimPrefix(folder, "/")+"/")
 	switch {
+	case release != "" && !modular && len(content.Modules) > 0:
+		return c.foreignModules(e, content, release, finding, rebuild)
 	case release == "" || !modular || len(content.Modules) == 0:
 		return nil
 	case !isFolder(c.s.Files, folder):
@@ -137,6 +140,29 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 	}
 	return out
 }
+
+// foreignModules finds an initramfs whose modules are all of other kernels, of which none loads, where the root needs a module.
+func (c *entryChecker) foreignModules(e *loadEntry, content *initramfsContent, release string, finding findingMaker, rebuild func(diagnose.Finding) diagnose.Finding) []diagnose.Finding {
+	var others []string
+	for name := range content.Names {
+		if m := moduleFolder.FindStringSubmatch(name); m != nil && !slices.Contains(others, m[1]) && len(others) < 8 {
+			others = append(others, m[1])
+		}
+	}
+	available := moduleNames(c.s.Files.Lines("/lib/modules/" + release + "/modules.dep"))
+	needed := slices.DeleteFunc(rootModules(c.s), func(module string) bool { return !available[module] })
+	if len(others) == 0 || len(needed) == 0 {
+		return nil
+	}
+	slices.Sort(others)
+	return []diagnose.Finding{rebuild(finding("initramfs-lacks-driver", diagnose.Initramfs, 0.9,
+		fmt.Sprintf("The initramfs %s holds modules of the kernel %s, and the kernel %s loads none of them, which the root on %s needs.", e.initramfs(), strings.Join(others, " and "), release, c.s.Root),
+		fileEvidence(e.initramfs(), 0, "it has no folder lib/modules/"+release),
+		fileEvidence("/lib/modules/"+release+"/modules.dep", 0, strings.Join(needed, ", ")+" are modules of the kernel")))}
+}
+
+// moduleFolder is the folder of a kernel's modules in an initramfs.
+var moduleFolder = regexp.MustCompile(`^(?:usr/)?lib/modules/([^/]+)(?:/|$)`)
 
 // driverOmissions are the lines by which the tool that builds the initramfs leaves a module out, and how they are changed. Both are empty where no line leaves it out.
 func driverOmissions(s *diagnose.System, module string) (change string, lines []diagnose.Evidence) {

@@ -95,3 +95,14 @@ func separateLayout(name string) *installed {
 	}
 	return in
 }
+
+// GrubFolderFiles are the files that grub-install writes beside the boot code.
+func GrubFolderFiles() map[string]string {
+	in := &installed{files: fstest.MapFS{}}
+	in.grubFolderFiles("/boot/grub/i386-pc")
+	out := map[string]string{}
+	for name, f := range in.files {
+		out["/"+name] = string(f.Data)
+	}
+	return out
+}

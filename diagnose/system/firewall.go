@@ -73,8 +73,26 @@ func sshPorts(tree *diagnose.Tree, config *sshdConfig) []int {
 	return ports
 }
 
-// harmlessAccept are words of rules that let through what is no new connection from elsewhere to a TCP port.
-var harmlessAccept = regexp.MustCompile(`(?i)\biif(name)?\s+"?lo"?\b|-i lo\b|\bct state\s+(vmap\s+)?[{\s]*(established|related)|--(ct)?state\s+(RELATED|ESTABLISHED)|\bicmp(v6)?\b|\bipv6-icmp\b|\budp\b|\bigmp\b|\b(l4proto|nexthdr|protocol)\s+(icmp|ipv6-icmp|udp|gre|esp|ah|igmp|vrrp)\b|-p\s+(icmp|ipv6-icmp|udp|gre|esp|ah|igmp|vrrp)\b|\bprotocol (vrrp|ospf)\b`)
+// harmlessAccept is what rules of iptables match that let through no new connection from elsewhere to a TCP port.
+var harmlessAccept = regexp.MustCompile(`(?i)(?:^|\s)-i lo\b|-p\s+(icmp|ipv6-icmp|icmpv6|udp|gre|esp|ah|igmp|vrrp|sctp|1|2|17|47|50|51|58|89|112)(\s|$)`)
+
+// connectionStates are the states that a rule of iptables matches.
+var connectionStates = regexp.MustCompile(`--(?:ct)?state\s+(\S+)`)
+
+// iptablesLetsIn says whether a rule that accepts may let a new connection to one of the ports through.
+func iptablesLetsIn(line string, ports []int) bool {
+	if strings.Contains(line, "!") { // all but what is named
+		return true
+	}
+	if m := connectionStates.FindStringSubmatch(line); m != nil && !strings.Contains(strings.ToUpper(m[1]), "NEW") {
+		return false
+	}
+	if m := iptablesPorts.FindStringSubmatch(line); m != nil {
+		holds, sure := namesPort(m[1], ports)
+		return holds || !sure
+	}
+	return !harmlessAccept.MatchString(line)
+}
 
 var (
 	nftChain  = regexp.MustCompile(`(?i)^\s*chain\s+(\S+)\s*\{`)
@@ -166,20 +184,102 @@ func parseNftables(lines []string, file string, ports []int) *closedFirewall {
 	return closed
 }
 
-// nftLetsIn says whether a rule may let a connection to one of the ports through.
+// nftLetsIn says whether a line of a chain may let a new connection to one of the ports through. Whatever is not understood may.
 func nftLetsIn(line string, ports []int) bool {
-	line = nftHead.ReplaceAllString(line, "")
-	if nftElsewhere.MatchString(line) && !harmlessAccept.MatchString(line) {
-		return true
+	for _, rule := range splitRules(nftHead.ReplaceAllString(line, "")) {
+		if nftRuleLetsIn(rule, ports) {
+			return true
+		}
 	}
-	if !strings.Contains(line, "accept") {
+	return false
+}
+
+// splitRules splits a line at the semicolons outside of braces and quotation marks: tcp dport { 22, 80 } accept; drop.
+func splitRules(line string) []string {
+	var out []string
+	depth, begin, quoted := 0, 0, false
+	for i, c := range line {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{':
+			depth++
+		case c == '}':
+			depth--
+		case c == ';' && depth <= 0, c == ';' && strings.Contains(line[begin:i], "chain"):
+			out, begin = append(out, line[begin:i]), i+1
+		}
+	}
+	return append(out, line[begin:])
+}
+
+var (
+	// nftMatch is an expression that compares a field of a packet with a value or an anonymous set.
+	nftMatch = regexp.MustCompile(`(?i)\b(iif|iifname|ct\s+state|meta\s+l4proto|l4proto|ip\s+protocol|ip6\s+nexthdr)\s+(\{[^}]*\}|"[^"]*"|\S+)`)
+	// nftOther are headers of protocols other than TCP, by which a rule matches packets of those only.
+	nftOther = regexp.MustCompile(`(?i)\b(icmp|icmpv6|igmp|udp|udplite|sctp|dccp|esp|ah)\s+(type|code|dport|sport|spi|length|mtu|checksum|group)\b`)
+	// nftMap is a verdict map with its entries: ip protocol vmap { tcp : jump services, icmp : accept }.
+	nftMap     = regexp.MustCompile(`(?i)\b(iif|iifname|ct\s+state|meta\s+l4proto|l4proto|ip\s+protocol|ip6\s+nexthdr|tcp\s+dport|th\s+dport)\s+vmap\s+\{([^}]*)\}`)
+	nftVerdict = regexp.MustCompile(`(?i)\b(accept|jump|goto|queue|continue)\b`)
+	nftComment = regexp.MustCompile(`(?i)\b(comment|prefix)\s+"[^"]*"`)
+)
+
+// otherProtocols are values of a protocol that no connection to sshd has.
+var otherProtocols = strings.Fields("icmp icmpv6 ipv6-icmp igmp udp udplite sctp dccp gre esp ah vrrp ospf ospfigp pim ipip 1 2 17 47 50 51 58 89 112")
+
+// isHarmlessMatch says whether a field with one of these values keeps a new TCP connection from elsewhere out of a rule.
+func isHarmlessMatch(field, values string) bool {
+	items := strings.FieldsFunc(values, func(r rune) bool { return strings.ContainsRune("{}, \t\"", r) })
+	var harmless []string
+	switch field = strings.Join(strings.Fields(strings.ToLower(field)), " "); field {
+	case "iif", "iifname":
+		harmless = []string{"lo"}
+	case "ct state":
+		harmless = []string{"established", "related", "invalid"}
+	case "tcp dport", "th dport":
+		return false
+	default:
+		harmless = otherProtocols
+	}
+	return len(items) > 0 && !slices.ContainsFunc(items, func(item string) bool { return !slices.Contains(harmless, strings.ToLower(item)) })
+}
+
+// nftRuleLetsIn judges one rule: what it matches, then the verdict.
+func nftRuleLetsIn(rule string, ports []int) bool {
+	rule = nftComment.ReplaceAllString(rule, "")
+	if nftOther.MatchString(rule) {
 		return false
 	}
-	if m := nftPorts.FindStringSubmatch(line); m != nil {
+	for _, m := range nftMap.FindAllStringSubmatch(rule, -1) {
+		for entry := range strings.SplitSeq(m[2], ",") {
+			key, verdict, _ := strings.Cut(entry, ":")
+			if !nftVerdict.MatchString(verdict) || isHarmlessMatch(m[1], key) {
+				continue
+			}
+			if holds, sure := namesPort(key, ports); strings.Contains(strings.ToLower(m[1]), "dport") && sure && !holds {
+				continue
+			}
+			return true
+		}
+	}
+	rule = nftMap.ReplaceAllString(rule, "")
+	for _, m := range nftMatch.FindAllStringSubmatch(rule, -1) {
+		if isHarmlessMatch(m[1], m[2]) {
+			return false
+		}
+	}
+	if nftElsewhere.MatchString(rule) {
+		return true
+	}
+	if !strings.Contains(rule, "accept") {
+		return false
+	}
+	if m := nftPorts.FindStringSubmatch(rule); m != nil {
 		holds, sure := namesPort(m[1], ports)
 		return holds || !sure
 	}
-	return !harmlessAccept.MatchString(line)
+	return true
 }
 
 // closedIptables looks at the rules that iptables-persistent or RHEL's service loads.
@@ -228,11 +328,7 @@ func parseIptables(lines []string, file string, ports []int) *closedFirewall {
 					return closed
 				}
 			case "ACCEPT":
-				if m := iptablesPorts.FindStringSubmatch(line); m != nil && !strings.Contains(line, "!") {
-					if holds, sure := namesPort(m[1], ports); holds || !sure {
-						return nil
-					}
-				} else if !harmlessAccept.MatchString(line) {
+				if iptablesLetsIn(line, ports) {
 					return nil
 				}
 			default: // a chain of its own

@@ -61,6 +61,19 @@ func init() {
 			nft("")(m)
 			m.add("/etc/nftables.conf", "add rule inet filter input tcp dport 22 accept\n")
 		}, "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, a map of verdicts", nft("\t\tip protocol vmap { tcp : jump services, icmp : accept }\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, a map of ports", nft("\t\ttcp dport vmap { 22 : accept, 80 : drop }\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, a map by name", nft("\t\ttcp dport vmap @services\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, protocols with TCP", nft("\t\tmeta l4proto { icmp, tcp } accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, states with new", nft("\t\tct state { established, related, new } accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, states by a map", nft("\t\tct state vmap { established : accept, new : jump fresh }\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, interfaces by a map", nft("\t\tiifname vmap { \"lo\" : accept, \"enp1s0\" : jump lan }\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, all but an interface", nft("\t\tiifname != \"lo\" accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, interfaces with lo", nft("\t\tiifname { \"lo\", \"enp1s0\" } accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, a comment that names icmp", nft("\t\tip saddr 192.0.2.0/24 accept comment \"no icmp type here\"\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, two rules on a line", nft("\t\ticmp type echo-request accept; tcp dport 22 accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"nftables, maps of other things", nft("\t\tct state vmap { established : accept, related : accept, invalid : drop }\n\t\tip protocol vmap { icmp : accept, tcp : drop }\n" +
+			"\t\tmeta l4proto { icmp, ipv6-icmp } accept\n\t\tudp dport { 53, 123 } accept\n\t\ttcp dport vmap { 80 : accept, 443 : jump web }\n"), "firewall-blocks-ssh", blocks, "nftables", 5},
 		{"near miss: nftables from a network", nft("\t\tip saddr 192.0.2.0/24 accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
 		{"near miss: nftables not enabled", func(m machine) {
 			nft("")(m)
@@ -72,6 +85,10 @@ func init() {
 			m.edit("/etc/iptables/rules.v4", ":INPUT DROP", ":INPUT ACCEPT")
 		}, "firewall-blocks-ssh", blocks, "line 12", 12},
 		{"near miss: iptables with ssh", iptables("-A INPUT -p tcp -m state --state NEW -m tcp --dport 22 -j ACCEPT\n-A INPUT -j DROP\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: iptables, states with NEW", iptables("-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED,NEW -j ACCEPT\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: iptables, all but lo", iptables("-A INPUT ! -i lo -j ACCEPT\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: iptables, all but icmp", iptables("-A INPUT ! -p icmp -j ACCEPT\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: iptables, a comment that names udp", iptables("-A INPUT -p tcp -m comment --comment \"no udp\" -j ACCEPT\n"), "firewall-blocks-ssh", nearMiss, "", 0},
 		{"near miss: iptables, chain of its own", iptables("-A INPUT -j f2b-sshd\n"), "firewall-blocks-ssh", nearMiss, "", 0},
 		{"ufw", ufw("### tuple ### allow tcp 80 0.0.0.0/0 any 0.0.0.0/0 in\n"), "firewall-blocks-ssh", blocks, "ufw", 2},
 		{"near miss: ufw with ssh", ufw("### tuple ### limit tcp 22 0.0.0.0/0 any 0.0.0.0/0 in\n"), "firewall-blocks-ssh", nearMiss, "", 0},

@@ -89,7 +89,7 @@ func init() {
 		{"BIOS, and a system for UEFI", "debian-uefi", "firmware-mode-differs", diagnose.BlocksBoot, entries(func(f *diagnose.FirmwareState) { *f = diagnose.FirmwareState{} })},
 		{"a system for both", "debian-uefi", "firmware-mode-differs", nearMiss, func(_ *testing.T, in *installed) {
 			in.Firmware = diagnose.FirmwareState{}
-			in.write("/boot/grub/i386-pc/normal.mod", "")
+			in.grubFolderFiles("/boot/grub/i386-pc")
 			in.Devices[0].Content.(*sparseDisk).put(0, grubMBR(34)).put(34*sectorSize, grubCore(34))
 		}},
 

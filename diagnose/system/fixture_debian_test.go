@@ -40,7 +40,7 @@ func debianFiles(in *installed) {
 		"/var/lib/dpkg/status": "Package: linux-image-" + debian12 + "\nStatus: install ok installed\nVersion: 6.1.115-1\n\n" +
 			"Package: openssh-server\nStatus: install ok installed\nVersion: 1:9.2p1-2+deb12u3\n\nPackage: oldpkg\nStatus: deinstall ok config-files\nVersion: 1\n\n",
 	})
-	for _, program := range []string{"/usr/sbin/update-initramfs", "/usr/sbin/grub-mkconfig", "/usr/sbin/grub-install", "/usr/bin/grub-script-check", "/usr/sbin/depmod"} {
+	for _, program := range []string{"/usr/sbin/update-initramfs", "/usr/sbin/grub-mkconfig", "/usr/sbin/grub-install", "/usr/bin/grub-script-check", "/usr/sbin/depmod", "/usr/sbin/dhclient"} {
 		in.writeMode(program, elfFile(elfAMD64, "/lib64/ld-linux-x86-64.so.2"), 0o755)
 	}
 	in.link("/etc/systemd/system/multi-user.target.wants/networking.service", "/lib/systemd/system/networking.service")
@@ -155,7 +155,7 @@ func debianBIOS() *installed {
 	in.write("/etc/initramfs-tools/conf.d/resume", "RESUME=UUID="+swapUUID+"\n")
 	in.write("/boot/grub/grub.cfg", grubConfig("/boot", rootUUID, "UUID="+rootUUID))
 	in.write("/boot/grub/grubenv", grubEnv())
-	in.write("/boot/grub/i386-pc/normal.mod", "module")
+	in.grubFolderFiles("/boot/grub/i386-pc")
 	return in
 }
 
@@ -250,7 +250,7 @@ func debianRAID() *installed {
 		"ARRAY /dev/md/1 metadata=1.2 UUID=aaaaaaaa:bbbbbbbb:cccccccc:00000001 name=web-7:1\n")
 	in.write("/boot/grub/grub.cfg", grubConfig("", bootUUID, "/dev/mapper/vg-root"))
 	in.write("/boot/grub/grubenv", grubEnv())
-	in.write("/boot/grub/i386-pc/normal.mod", "module")
+	in.grubFolderFiles("/boot/grub/i386-pc")
 	for _, release := range []string{debian12, debianOld} {
 		modules := "usr/lib/modules/" + release + "/kernel/"
 		in.write("/boot/initrd.img-"+release, debianInitramfs(release, "usr/sbin/mdadm", "etc/mdadm/mdadm.conf", "usr/sbin/lvm", "usr/sbin/cryptsetup", "cryptroot/crypttab",

@@ -40,21 +40,6 @@ func grubMBR(core uint64) []byte {
 	return b
 }
 
-// grubCore is a core image of 20 sectors that lies at a sector.
-func grubCore(at uint64) []byte {
-	b := make([]byte, 20*sectorSize)
-	for i := range b {
-		b[i] = byte(i*7 + i>>8)
-	}
-	clear(b[:sectorSize])
-	copy(b, "\x52\x56\xbe\x1b\x81")
-	copy(b[0x180:], "loading\x00.\x00\r\n\x00Geom\x00Read\x00 Error\x00")
-	binary.LittleEndian.PutUint64(b[0x1f4:], at+1)
-	binary.LittleEndian.PutUint16(b[0x1fc:], 19)
-	binary.LittleEndian.PutUint16(b[0x1fe:], 0x820)
-	return b
-}
-
 // putMBR writes the entries of an MBR: start and length in sectors, and the type.
 func putMBR(b []byte, entries ...[3]uint32) {
 	for i, e := range entries {

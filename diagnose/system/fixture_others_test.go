@@ -243,6 +243,7 @@ func alpineOpenRC() *installed {
 	in.writeMode("/sbin/mkinitfs", "#!/bin/sh\n", 0o755)
 	in.link("/bin/sh", "/bin/busybox")
 	in.link("/bin/ash", "/bin/busybox")
+	in.link("/sbin/udhcpc", "/bin/busybox")
 	in.link("/sbin/init", "/bin/busybox")
 	in.writeMode("/sbin/openrc", elfFile(elfAMD64, "/lib/ld-musl-x86_64.so.1"), 0o755)
 	in.writeMode("/usr/sbin/sshd", elfFile(elfAMD64, "/lib/ld-musl-x86_64.so.1"), 0o755)

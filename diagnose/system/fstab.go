@@ -1,9 +1,7 @@
 package system
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,20 +24,12 @@ type fstabLine struct {
 // maxTableLines bounds the entries that are read of /etc/fstab and /etc/crypttab.
 const maxTableLines = 1000
 
-// tableLines returns the lines of a file such as /etc/fstab that begin in its first maxSmallFile bytes. Rules read such a file once for each of its
+// tableLines returns the lines of a file such as /etc/fstab that end in its first maxSmallFile bytes. Rules read such a file once for each of its
 // entries.
 func tableLines(s *diagnose.System, name string) []string {
-	f, err := s.Files.Open(name)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSmallFile+1))
+	b, _, err := s.Files.ReadHead(name, maxSmallFile)
 	if err != nil || len(b) == 0 {
 		return nil
-	}
-	if len(b) > maxSmallFile {
-		b = b[:bytes.LastIndexByte(b, '\n')+1]
 	}
 	return diagnose.SplitLines(string(b))
 }
@@ -80,6 +70,13 @@ func (e *fstabLine) has(options ...string) bool {
 		name, _, _ := strings.Cut(o, "=")
 		return slices.Contains(options, name)
 	})
+}
+
+// isBind says whether the entry shows or changes what is mounted elsewhere, and mounts no file system of its own: mount(8) ignores the type
+// of such an entry, which is "none" by custom.
+func (e *fstabLine) isBind() bool {
+	return e.has("bind", "rbind") || e.Type == "bind" || e.Type == "rbind" ||
+		e.Type == "none" && e.has("move", "remount", "shared", "rshared", "private", "rprivate", "slave", "rslave", "unbindable", "runbindable")
 }
 
 // option returns the value of an option.
@@ -154,6 +151,8 @@ func fstabRules() []diagnose.Rule {
 		{IDs: []string{"fstab-root-read-only"}, Files: true, Look: lookRootReadOnly},
 		{IDs: []string{"fstab-subvolume-missing"}, Files: true, Look: eachMount(lookMountSubvolume)},
 		{IDs: []string{"fstab-network-mount"}, Files: true, Look: eachMount(lookNetworkMount)},
+		{IDs: []string{"fstab-bind-source-missing"}, Files: true, Look: lookBindSources},
+		{IDs: []string{"fstab-missing"}, Files: true, Look: lookMissingFstab},
 	}
 }
 
@@ -215,7 +214,7 @@ func lookMountDevices(s *diagnose.System) []diagnose.Finding {
 func (t *mountTable) lookDevice(at int) *diagnose.Finding {
 	s, e := t.system, &t.entries[at]
 	name := parseDeviceName(e.Source)
-	if e.Fields < 3 || e.has("noauto") || name.Tag == "" || isRemovableName(name.Value) || e.has("bind", "rbind") || e.has("loop") {
+	if e.Fields < 3 || e.has("noauto") || name.Tag == "" || isRemovableName(name.Value) || e.isBind() || e.has("loop") {
 		return nil
 	}
 	found := t.devices[at]
@@ -325,17 +324,21 @@ func (t *mountTable) proposeRepair(at int, f *diagnose.Finding) {
 		return
 	}
 	f.Repair = goOnWithout(t.system, e)
-	if strings.HasPrefix(e.Target, "/var/") || strings.HasPrefix(e.Target, "/srv") || strings.HasPrefix(e.Target, "/opt") {
-		f.ByHand = fmt.Sprintf("Services that store data below %s would start with an empty folder; give their units RequiresMountsFor=%s.", e.Target, e.Target)
+	if !e.isSwap() {
+		f.ByHand = fmt.Sprintf("Attach the device again, or give the units of services that store data below %s RequiresMountsFor=%s.", e.Target, e.Target)
 	}
 }
 
 // goOnWithout is the repair of a line that the boot need not wait for.
 func goOnWithout(s *diagnose.System, e *fstabLine) *diagnose.Repair {
-	return &diagnose.Repair{
+	r := &diagnose.Repair{
 		Summary: fmt.Sprintf("Add %s to the options of line %d of /etc/fstab, so that the boot goes on without it.", strings.Join(WaitOptions(s.Files), ","), e.Line),
 		Consent: diagnose.ConsentFiles, Writes: []string{fstabPath},
 	}
+	if !e.isSwap() {
+		r.Loses = losesMount(e.Target)
+	}
+	return r
 }
 
 // lookMountSubvolume finds btrfs entries whose subvolume is not there.

@@ -40,10 +40,12 @@ func lookMountLine(s *diagnose.System, e *fstabLine, found []*diagnose.Device) *
 		f := finding("fstab-line-invalid", fmt.Sprintf("Line %d of /etc/fstab mounts at %s, which is no absolute path.", e.Line, e.Target), 0.8)
 		f.Severity = diagnose.Degrades
 		return f
+	case e.isBind(): // the kernel ignores the type, the device and the options of a file system that is mounted already
+		return nil
 	case !isKnownType(s, e.Type):
 		return finding("fstab-type-unknown", fmt.Sprintf("Line %d of /etc/fstab mounts %s as the unknown file system %s.", e.Line, e.place(), e.Type), 0.95)
 	}
-	if len(found) == 1 && !e.has("bind", "rbind", "loop") && !typeFits(e.Type, found[0].FS) {
+	if len(found) == 1 && !e.has("loop") && !typeFits(e.Type, found[0].FS) {
 		f := finding("fstab-type-wrong", fmt.Sprintf("Line %d of /etc/fstab mounts %s as %s, but %s holds %s.", e.Line, e.place(), e.Type, found[0].Path, found[0].FS), 0.9)
 		f.Evidence = append(f.Evidence, deviceEvidence(found[0].Path, "its content is "+found[0].FS))
 		if mountableTypes[found[0].FS] {
@@ -74,26 +76,35 @@ var mountableTypes = map[string]bool{"ext2": true, "ext3": true, "ext4": true, "
 // maxMountTypes bounds the types of one entry that are looked for.
 const maxMountTypes = 8
 
-// isKnownType says whether something on the system can mount a type, or whether that cannot be excluded.
+// isKnownType says whether something on the system can mount a type, or whether that cannot be excluded. A name such as "none" is looked up
+// before the prefix "no", by which a list of types excludes one.
 func isKnownType(s *diagnose.System, kind string) bool {
 	if strings.Count(kind, ",") >= maxMountTypes {
 		return true
 	}
 	for one := range strings.SplitSeq(kind, ",") {
-		one = strings.TrimPrefix(one, "no")
-		base, _, _ := strings.Cut(one, ".")
-		if slices.Contains(builtinTypes, one) || slices.Contains(networkTypes, one) || base == "fuse" || base == "fuseblk" {
+		excluded, isExcluded := strings.CutPrefix(one, "no")
+		if isMounted(s, one) || isExcluded && isMounted(s, excluded) {
 			return true
 		}
-		for _, folder := range []string{"/sbin", "/usr/sbin", "/bin", "/usr/bin", "/usr/local/sbin"} {
-			if s.Files.Exists(folder + "/mount." + one) {
-				return true
-			}
+	}
+	return false
+}
+
+// isMounted says whether a kernel, a helper of mount(8) or a module of the system mounts one type.
+func isMounted(s *diagnose.System, kind string) bool {
+	base, _, _ := strings.Cut(kind, ".") // fuse.sshfs
+	if slices.Contains(builtinTypes, kind) || slices.Contains(networkTypes, kind) || base == "fuse" || base == "fuseblk" {
+		return true
+	}
+	for _, folder := range []string{"/sbin", "/usr/sbin", "/bin", "/usr/bin", "/usr/local/sbin"} {
+		if s.Files.Exists(folder + "/mount." + kind) {
+			return true
 		}
-		for _, modules := range s.Files.Match("/lib/modules", "*") {
-			if s.Files.Exists(modules+"/kernel/fs/"+one) || s.Files.Exists(modules+"/kernel/fs/"+one+".ko") {
-				return true
-			}
+	}
+	for _, modules := range s.Files.Match("/lib/modules", "*") {
+		if s.Files.Exists(modules+"/kernel/fs/"+kind) || s.Files.Exists(modules+"/kernel/fs/"+kind+".ko") {
+			return true
 		}
 	}
 	return false
@@ -169,9 +180,6 @@ func invalidOption(e *fstabLine) (bad, like string) {
 		group = e.Type
 	}
 	own, known := typeOptions[group]
-	if e.has("bind", "rbind") {
-		return "", ""
-	}
 	for _, o := range e.Options {
 		name, _, _ := strings.Cut(o, "=")
 		if name == "" || strings.HasPrefix(name, "x-") || strings.HasPrefix(name, "X-") || slices.Contains(mountOptions, name) || slices.Contains(own, name) {

@@ -131,6 +131,48 @@ func (p *ifupdown) line(file string, at int, fields []string) {
 	}
 }
 
+// unreadStanza is an interface of the machine that a file of /etc/network/interfaces.d configures.
+type unreadStanza struct {
+	name, file string
+	line       int
+}
+
+// SourceLine is the line that /etc/network/interfaces lacks where it reads no file of /etc/network/interfaces.d, and one configures an interface of
+// the machine; empty where there is no such file.
+func SourceLine(s *diagnose.System) string {
+	line, _ := findUnreadStanza(s)
+	return line
+}
+
+// findUnreadStanza is SourceLine with the stanza that is not read.
+func findUnreadStanza(s *diagnose.System) (line string, stanza unreadStanza) {
+	const folder = "/etc/network/interfaces.d"
+	m := readIfupdown(s.Files)
+	if m == nil || !m.enabled || m.partial {
+		return "", stanza
+	}
+	n := &network{managers: []networkManager{*m}}
+	p := &ifupdown{tree: s.Files, read: map[string]bool{}, sourced: map[string]bool{}, auto: map[string]bool{}, hotplug: map[string]bool{}}
+	for _, file := range s.Files.Match(folder, "*") {
+		if plainFile.MatchString(path.Base(file)) {
+			p.include(file)
+		}
+	}
+	predictable := predictableNames(s.Files)
+	for i := range p.links[:min(len(p.links), maxNetworkLinks)] {
+		l := &p.links[i]
+		if l.virtual || l.name == "lo" || !p.auto[l.name] && !p.hotplug[l.name] || !l.dhcp && len(l.addresses) == 0 {
+			continue
+		}
+		for _, nic := range s.NICs {
+			if l.matches(nic.MAC, namesOf(s, n, nic, predictable)) {
+				return "source " + folder + "/*", unreadStanza{l.name, l.file, l.line}
+			}
+		}
+	}
+	return "", stanza
+}
+
 var plainFile = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 
 func (p *ifupdown) source(keyword string, patterns []string) {
@@ -202,6 +244,7 @@ func (p *ifupdown) iface(file string, at int, fields []string) {
 		return
 	}
 	l.dhcp = method == "dhcp" || method == "auto" || method == "bootp"
+	l.asksServer = method == "dhcp"
 	p.static = method == "static"
 	l.virtual = l.virtual || slices.Contains([]string{"tunnel", "ppp", "wvdial", "v4tunnel", "6to4"}, method)
 }

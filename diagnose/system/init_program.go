@@ -14,6 +14,7 @@ import (
 func initRules() []diagnose.Rule {
 	return []diagnose.Rule{
 		{IDs: []string{"usr-link-missing"}, Files: true, Look: lookUsrLinks},
+		{IDs: []string{"preload-library-broken"}, Files: true, Look: lookPreload},
 		{IDs: []string{"init-missing", "init-not-executable", "init-foreign", "init-interpreter-missing", "init-library-missing"}, Files: true, Look: lookInit},
 	}
 }

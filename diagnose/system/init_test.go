@@ -1,8 +1,6 @@
 package system
 
 import (
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -120,24 +118,4 @@ func FuzzProgram(f *testing.F) {
 			t.Errorf("%d libraries", len(p.Libraries))
 		}
 	})
-}
-
-// Trees whose files can only be read from their begin give the same answers.
-func TestForwardFile(t *testing.T) {
-	in := debianBIOS()
-	s := in.system()
-	f, err := s.Files.Open("/boot/vmlinuz-" + debian12)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := &forwardFile{tree: s.Files, name: "/boot/vmlinuz-" + debian12, file: f}
-	defer forward.Close()
-	want := bzImage(debian12)
-	for _, at := range []int64{512, 1000, 0, 2000, int64(len(want)) - 3} {
-		b := make([]byte, 8)
-		n, err := forward.ReadAt(b, at)
-		if got := string(b[:n]); got != want[at:min(at+8, int64(len(want)))] || (n < 8) != errors.Is(err, io.EOF) {
-			t.Errorf("at %d: %q, %v", at, got, err)
-		}
-	}
 }

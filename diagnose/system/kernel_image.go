@@ -28,7 +28,7 @@ func (f *readAtFile) Close() error {
 	return f.file.Close()
 }
 
-// openReadAt opens a file for reads at any place. A file that can only be read from its begin is opened again where a read goes back.
+// openReadAt opens a file for reads at any place. The files of every tree have ReadAt.
 func openReadAt(t *diagnose.Tree, name string) (*readAtFile, error) {
 	f, err := t.Open(name)
 	if err != nil {
@@ -39,45 +39,13 @@ func openReadAt(t *diagnose.Tree, name string) (*readAtFile, error) {
 		_ = f.Close()
 		return nil, err
 	}
-	if r, ok := f.(io.ReaderAt); ok {
-		return &readAtFile{r, info.Size(), f}, nil
+	r, ok := f.(io.ReaderAt)
+	if !ok {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s: %w", name, errors.ErrUnsupported)
 	}
-	forward := &forwardFile{tree: t, name: name, file: f}
-	return &readAtFile{forward, info.Size(), forward}, nil
+	return &readAtFile{r, info.Size(), f}, nil
 }
-
-// forwardFile reads at any place of a file that has no such method.
-type forwardFile struct {
-	tree *diagnose.Tree
-	name string
-	file fs.File
-	at   int64
-}
-
-func (f *forwardFile) ReadAt(p []byte, at int64) (int, error) {
-	if at < f.at {
-		again, err := f.tree.Open(f.name)
-		if err != nil {
-			return 0, err
-		}
-		_ = f.file.Close()
-		f.file, f.at = again, 0
-	}
-	skipped, err := io.CopyN(io.Discard, f.file, at-f.at)
-	f.at += skipped
-	if err != nil {
-		return 0, err
-	}
-	n, err := io.ReadFull(f.file, p)
-	f.at += int64(n)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = io.EOF
-	}
-	return n, err
-}
-
-// Close closes the file that is open.
-func (f *forwardFile) Close() error { return f.file.Close() }
 
 // kernelImage is what the head of a kernel says.
 type kernelImage struct {

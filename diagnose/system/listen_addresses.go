@@ -95,10 +95,42 @@ func collectAddresses(s *diagnose.System, n *network, c coverage) *knownAddresse
 	return k
 }
 
+// listenPlace is an address that sshd, or systemd in its place, listens on.
+type listenPlace struct {
+	address, text, file string
+	line                int
+}
+
+// listensOn are the addresses of sshd's socket where systemd listens in its place, otherwise those of sshd's configuration. They are empty where an
+// address is not needed, as with FreeBind.
+func listensOn(tree *diagnose.Tree, config *sshdConfig) []listenPlace {
+	var out []listenPlace
+	for _, socket := range []string{"ssh.socket", "sshd.socket"} {
+		if managerOf(tree) != systemdManager || !unitEnabled(tree, socket) {
+			continue
+		}
+		lines := unitLines(tree, socket)
+		if slices.Contains([]string{"yes", "true", "on", "1"}, strings.ToLower(lastOf(lines, "Socket", "FreeBind"))) {
+			return nil
+		}
+		for _, l := range settingList(lines, "Socket", "ListenStream") {
+			if !strings.Contains(l.Value, ":") && !strings.Contains(l.Value, ".") { // a port of all addresses
+				return nil
+			}
+			out = append(out, listenPlace{l.Value, "ListenStream=" + l.Value, l.file, l.Line})
+		}
+		return out
+	}
+	for _, at := range config.all("listenaddress") {
+		out = append(out, listenPlace{at.args[0], "ListenAddress " + at.args[0], at.file, at.line})
+	}
+	return out
+}
+
 // findListenAddresses is a finding where sshd is bound to addresses of which the machine gets none.
 func findListenAddresses(s *diagnose.System, n *network, c coverage) []diagnose.Finding {
 	config := readSSHDConfig(s.Files)
-	set := config.all("listenaddress")
+	set := listensOn(s.Files, config)
 	if len(set) == 0 || config.partial || sshdProgram(s.Files) == "" || hasLaterAddresses(s.Files) {
 		return nil
 	}
@@ -116,12 +148,12 @@ func findListenAddresses(s *diagnose.System, n *network, c coverage) []diagnose.
 		f.Severity, f.Confidence, lacks = diagnose.Info, 0.5, "the machine has this address only if DHCP gives it"
 	}
 	for _, at := range set[:min(len(set), 32)] {
-		host, _, _ := splitListen(at.args[0])
+		host, _, _ := splitListen(at.address)
 		a, err := netip.ParseAddr(host)
 		if err != nil || a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || known.all[a] {
 			return nil
 		}
-		f.Evidence = append(f.Evidence, fileEvidence(at.file, at.line, "ListenAddress "+at.args[0]))
+		f.Evidence = append(f.Evidence, fileEvidence(at.file, at.line, at.text))
 	}
 	if f.Severity != diagnose.Info {
 		f.Repair = repairFiles("Comment the addresses out, so that sshd listens on all that the machine has.", paths(f.Evidence)...)
@@ -129,7 +161,7 @@ func findListenAddresses(s *diagnose.System, n *network, c coverage) []diagnose.
 			f.Evidence = append(f.Evidence, known.leases[a])
 		}
 	}
-	f.Title = fmt.Sprintf("The server sshd listens on %s only, by %s, and %s.", set[0].args[0], place(set[0].file, set[0].line), lacks)
+	f.Title = fmt.Sprintf("The server sshd listens on %s only, by %s, and %s.", set[0].address, place(set[0].file, set[0].line), lacks)
 	f.ByHand = "Write an address that the machine has, or remove the line."
 	return []diagnose.Finding{f}
 }

@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"salvor/diagnose"
 )
@@ -22,6 +23,8 @@ type login struct {
 	byKey, byPassword, onConsole bool
 	// denied is where sshd's configuration keeps the account out, although it has a key or a password.
 	denied sshdSetting
+	// Why sshd closes each way; empty where the way is open, or where refused says why none is.
+	keyRefusal, passwordRefusal sshRefusal
 }
 
 // logins are the accounts that matter, and by which ways they log in.
@@ -32,13 +35,19 @@ type logins struct {
 	// elsewhere says where logins may come from that the files do not show, such as a directory service; empty where nothing is known.
 	elsewhere string
 	day       int
+	now       time.Time
 }
 
 // readLogins works out who can log in to a system.
 func readLogins(s *diagnose.System) *logins {
 	tree := s.Files
-	l := &logins{config: readSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: dayOf(s.Now)}
+	l := &logins{config: readSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: dayOf(s.Now), now: s.Now}
 	l.elsewhere = loginsElsewhere(tree, l.config)
+	for _, file := range []string{passwdPath, shadowPath, groupPath} {
+		if _, err := tree.Read(file); err != nil && !isNotExist(err) && l.elsewhere == "" {
+			l.elsewhere = "the file " + file + ", which was not examined"
+		}
+	}
 	accounts, _ := parsePasswd(tree.Lines(passwdPath))
 	entries, _ := parseShadow(tree.Lines(shadowPath))
 	shadow := map[string]*shadowEntry{}
@@ -71,8 +80,7 @@ func readLogins(s *diagnose.System) *logins {
 
 // examine fills in by which ways an account logs in.
 func (l *logins) examine(tree *diagnose.Tree, a *login, groups []userGroup) {
-	a.keys = keyFiles(tree, l.config, &a.account)
-	pam := strings.EqualFold(l.config.first("usepam", "no"), "yes")
+	a.keys = keyFiles(tree, l.config, &a.account, l.now)
 	switch {
 	case !a.logsIn():
 		a.refused = "its shell is " + a.shell
@@ -91,29 +99,7 @@ func (l *logins) examine(tree *diagnose.Tree, a *login, groups []userGroup) {
 	if !l.sshd {
 		return
 	}
-	if at := l.denial(a, groups); at != nil {
-		a.denied = *at
-		return
-	}
-	root := strings.ToLower(l.config.first("permitrootlogin", "prohibit-password"))
-	yes := func(keyword, otherwise string) bool {
-		return strings.EqualFold(l.config.first(keyword, otherwise), "yes")
-	}
-	if a.uid != 0 || (root != "no" && root != "forced-commands-only") {
-		usable := 0
-		for i := range a.keys {
-			usable += a.keys[i].usable()
-		}
-		changes := a.shadow != nil && a.shadow.mustChange(l.day) != "" && !password
-		a.byKey = usable > 0 && yes("pubkeyauthentication", "yes") && (pam || !a.hash.locked) && !changes
-	}
-	if set := l.config.all("permitrootlogin"); a.uid == 0 && root == "no" && len(set) > 0 {
-		a.denied = set[0]
-	}
-	if a.uid != 0 || root == "yes" {
-		asks := yes("passwordauthentication", "yes") || (pam && yes("kbdinteractiveauthentication", l.config.first("challengeresponseauthentication", "yes")))
-		a.byPassword = asks && (a.hash.usable || (a.hash.empty && yes("permitemptypasswords", "no")))
-	}
+	l.examineSSH(tree, a, groups)
 }
 
 // denial is the setting by which sshd keeps an account out; nil where none does.
@@ -195,8 +181,16 @@ func loginsElsewhere(tree *diagnose.Tree, config *sshdConfig) string {
 		return "hosts or tickets that sshd trusts"
 	}
 	if config.matched("permitrootlogin", "passwordauthentication", "kbdinteractiveauthentication", "pubkeyauthentication", "allowusers", "allowgroups",
-		"authenticationmethods", "authorizedkeysfile", "denyusers", "denygroups") || len(config.all("authenticationmethods")) > 0 {
-		return "Match blocks or methods of sshd's configuration"
+		"authenticationmethods", "authorizedkeysfile", "denyusers", "denygroups", "forcecommand", "chrootdirectory", "pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes",
+		"maxsessions", "revokedkeys") {
+		return "Match blocks of sshd's configuration"
+	}
+	for _, s := range config.all("authenticationmethods") {
+		for _, list := range s.args {
+			if strings.Contains(list, "hostbased") || strings.Contains(list, "gssapi") {
+				return "hosts or tickets that sshd trusts"
+			}
+		}
 	}
 	for _, agent := range []string{"google-guest-agent.service", "google-guest-agent-manager.service", "walinuxagent.service", "waagent.service", "afterburn-sshkeys@.service"} {
 		if unitFile(tree, agent) != "" {
@@ -212,6 +206,11 @@ func loginsElsewhere(tree *diagnose.Tree, config *sshdConfig) string {
 // others says whether another account than this one logs in over ssh, as far as that is known.
 func (l *logins) others(name string) bool {
 	return l.elsewhere != "" || slices.ContainsFunc(l.accounts, func(a login) bool { return a.name != name && (a.byKey || a.byPassword) })
+}
+
+// anyByKey says whether an account logs in by its key over ssh, as far as that is known.
+func (l *logins) anyByKey() bool {
+	return slices.ContainsFunc(l.accounts, func(a login) bool { return a.byKey })
 }
 
 // severity of a finding about one account: it blocks access where no other account logs in.

@@ -30,11 +30,13 @@ type networkLink struct {
 	// other conditions decide which interface is meant, so that nobody can tell from here.
 	unclear bool
 
-	dhcp      bool
-	addresses []netip.Prefix
-	gateways  []networkGateway
-	file      string
-	line      int
+	dhcp bool
+	// asksServer: the address comes from a DHCP client, and not from the kernel or a router.
+	asksServer bool
+	addresses  []netip.Prefix
+	gateways   []networkGateway
+	file       string
+	line       int
 }
 
 // networkGateway is the next hop of a default route.
@@ -63,6 +65,8 @@ type networkManager struct {
 	configuresAll bool
 	// partial: not all of its files were read.
 	partial bool
+	// ignoredStatic: a file that the manager ignores has a static address.
+	ignoredStatic bool
 }
 
 // network is the configuration of all managers that are installed.
@@ -96,6 +100,9 @@ func readNetwork(s *diagnose.System) *network {
 	for _, m := range []*networkManager{readIfupdown(tree), readNetplan(tree), readNetworkManager(tree), readNetworkd(tree), readIfcfg(tree)} {
 		if m != nil {
 			m.links = m.links[:min(len(m.links), maxNetworkLinks)]
+			if m.enabled && m.partial {
+				tree.NoteGap("the configuration of "+m.name, "a part of it was not read, or is not understood")
+			}
 			n.managers = append(n.managers, *m)
 		}
 	}

@@ -2,6 +2,7 @@ package system
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -12,21 +13,21 @@ import (
 func networkRules() []diagnose.Rule {
 	return []diagnose.Rule{{Files: true, Look: findNetworkTroubles, IDs: []string{
 		"network-config-invalid", "network-none-enabled", "network-interface-missing", "network-mac-changed", "network-nothing-configured",
-		"network-managers-conflict", "network-gateway-unreachable", "network-address-differs", "sshd-listens-nowhere",
-	}}}
+		"network-managers-conflict", "network-gateway-unreachable", "network-address-differs", "sshd-listens-nowhere", "network-dhcp-client-missing",
+	}}, {IDs: []string{"network-driver-blocked", "network-driver-missing"}, Files: true, Look: lookNetworkDrivers}}
 }
 
 // findNetworkTroubles reads the configuration of all managers once.
 func findNetworkTroubles(s *diagnose.System) []diagnose.Finding {
 	n := readNetwork(s)
 	c := cover(s, n)
-	return slices.Concat(findInvalidNetwork(n), findNoNetwork(s, n), findInterfaces(s, n, c), findAddresses(s, n, c), findListenAddresses(s, n, c))
+	return slices.Concat(findInvalidNetwork(s, n), findDHCPClient(s, n), findNoNetwork(s, n), findInterfaces(s, n, c), findAddresses(s, n, c), findListenAddresses(s, n, c))
 }
 
 // networkConsequences are ids that a network without an interface explains.
 var networkConsequences = []string{"network-nothing-configured", "sshd-listens-nowhere"}
 
-func findInvalidNetwork(n *network) []diagnose.Finding {
+func findInvalidNetwork(s *diagnose.System, n *network) []diagnose.Finding {
 	var out []diagnose.Finding
 	for _, m := range n.managers {
 		if !m.enabled || len(m.problems) == 0 {
@@ -45,10 +46,13 @@ func findInvalidNetwork(n *network) []diagnose.Finding {
 		switch m.name {
 		case "NetworkManager":
 			f.Repair = repairFiles("Give the connections to root with the mode 0600.", paths(f.Evidence)...)
+			static := m.ignoredStatic || len(wantedNetworks(s.NetworkData)) > 0
 			if len(m.links) > 0 { // others are read
 				f.Severity = diagnose.Degrades
-			} else if m.configuresAll {
+			} else if m.configuresAll && !static { // it asks a DHCP server, as the connection did
 				f.Severity, f.Confidence = diagnose.Degrades, 0.8
+			} else if static {
+				f.Title = appendToSentence(f.Title, "; without it, nothing gives the interface its static address")
 			}
 		case "ifupdown":
 			f.Repair = repairFiles("Comment the lines out that ifupdown refuses.", paths(f.Evidence)...)
@@ -139,6 +143,14 @@ func nothingConfigured(s *diagnose.System, n *network) diagnose.Finding {
 	for _, nic := range s.NICs[:min(len(s.NICs), 8)] {
 		f.Evidence = append(f.Evidence, diagnose.Evidence{Kind: diagnose.FromDevice, Path: firstText(append(slices.Clone(nic.Names), nic.MAC)...), Text: "the machine has an interface with the address " + nic.MAC})
 	}
+	if line, stanza := findUnreadStanza(s); line != "" {
+		f.Title = fmt.Sprintf("The file %s configures %s, and %s does not read it.", place(stanza.file, stanza.line), stanza.name, interfacesPath)
+		f.Evidence = append([]diagnose.Evidence{fileEvidence(interfacesPath, 0, "no line source names "+path.Dir(stanza.file)), fileEvidence(stanza.file, stanza.line, "iface "+stanza.name)}, f.Evidence[1:]...)
+		f.Confidence = 0.9
+		f.Repair = repairFiles(fmt.Sprintf("Add the line %q to %s.", line, interfacesPath), interfacesPath)
+		f.ByHand = "Add the line, which the file has lost."
+		return f
+	}
 	if len(s.NICs) == 1 {
 		writes := file
 		switch file {
@@ -152,6 +164,7 @@ func nothingConfigured(s *diagnose.System, n *network) diagnose.Finding {
 			return f
 		}
 		f.Repair = repairFiles("Configure the only interface with DHCP.", writes)
+		f.Repair.Loses = "If the machine had a static address, it now has another one, or none where no DHCP server answers."
 	}
 	return f
 }

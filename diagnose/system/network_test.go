@@ -238,6 +238,7 @@ func init() {
 		{"near miss: an old lease of dhclient", func(m machine) { // ifupdown uses dhcpcd now
 			leased("/var/lib/dhcp/dhclient.enp1s0.leases", "lease {\n  fixed-address 192.0.2.7;\n}\n")(m)
 			m.remove("/usr/sbin/dhclient")
+			m.program("/usr/sbin/dhcpcd", "\x7fELF")
 		}, "sshd-listens-nowhere", nearMiss, "", 0},
 		{"near miss: WireGuard", func(m machine) {
 			listen("10.8.0.1", static("192.0.2.7/24", "192.0.2.1"))(m)

@@ -33,6 +33,8 @@ func readNetworkManager(tree *diagnose.Tree) *networkManager {
 		}
 		if owner := diagnose.OwnerOf(info); owner.UID != 0 || info.Mode()&0o077 != 0 {
 			m.problems = append(m.problems, networkProblem{file, 0, "NetworkManager ignores it, because it belongs to another user than root or its mode is not 0600 but " + modeText(info), 0.93})
+			l, isWired := parseKeyfile(tree.Lines(file))
+			m.ignoredStatic = m.ignoredStatic || isWired && !l.dhcp && len(l.addresses) > 0
 			continue
 		}
 		if l, ok := parseKeyfile(tree.Lines(file)); ok {

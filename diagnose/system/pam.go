@@ -173,7 +173,7 @@ func findPAM(s *diagnose.System) []diagnose.Finding {
 	stack, exists := pamStack(tree, "sshd")
 	if !exists {
 		return []diagnose.Finding{{
-			ID: "pam-config-broken", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: []string{"login-impossible"},
+			ID: "pam-config-broken", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: []string{"login-impossible", "ssh-login-impossible"},
 			Title:    "PAM has no stack for sshd, so its stack for unknown services lets nobody in.",
 			Evidence: []diagnose.Evidence{fileEvidence("/etc/pam.d/sshd", 0, "it does not exist")},
 			ByHand:   "Restore /etc/pam.d/sshd from the package of the ssh server.",
@@ -181,16 +181,20 @@ func findPAM(s *diagnose.System) []diagnose.Finding {
 	}
 	var out []diagnose.Finding
 	reported := map[string]bool{}
+	byKey := readLogins(s).anyByKey()
 	for _, l := range stack {
 		if l.kind == "password" { // changes of passwords only
 			continue
 		}
-		f := diagnose.Finding{Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.94, Explains: []string{"login-impossible"}, Evidence: []diagnose.Evidence{fileEvidence(l.file, l.line, l.problem)}}
+		f := diagnose.Finding{Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.94, Explains: []string{"login-impossible", "ssh-login-impossible"}, Evidence: []diagnose.Evidence{fileEvidence(l.file, l.line, l.problem)}}
 		switch {
 		case l.problem != "":
 			f.ID = "pam-config-broken"
 			f.Title = fmt.Sprintf("PAM cannot use %s: %s.", place(l.file, l.line), l.problem)
 			f.ByHand = "Correct the line. Until then, logins through this stack fail."
+			if l.kind == "auth" && l.control != "include" && l.control != "substack" && byKey {
+				onlyPasswords(&f)
+			}
 		case l.silent || l.module == "" || pamModule(tree, l.module) != "" || reported[l.module] || !pamNeeds(l):
 			continue
 		default:
@@ -207,10 +211,26 @@ func findPAM(s *diagnose.System) []diagnose.Finding {
 			default:
 				f.Repair = repairFiles("Comment the line out.", l.file)
 			}
+			if l.kind == "auth" && byKey && !isAsked(stack, l.module, "account", "session") {
+				onlyPasswords(&f)
+			}
 		}
 		out = append(out, f)
 	}
 	return out
+}
+
+// onlyPasswords weakens a finding about lines that ask for a password: sshd asks the stack of auth for no login by key.
+func onlyPasswords(f *diagnose.Finding) {
+	f.Severity, f.Explains = diagnose.Degrades, nil
+	f.Title = appendToSentence(f.Title, "; logins by key go on, but those by password and sudo fail")
+}
+
+// isAsked says whether a line of one of the kinds needs a module too.
+func isAsked(stack []pamLine, module string, kinds ...string) bool {
+	return slices.ContainsFunc(stack, func(l pamLine) bool {
+		return l.module == module && slices.Contains(kinds, l.kind) && !l.silent && pamNeeds(l)
+	})
 }
 
 // pamNeeds says whether a login fails where the module of a line is missing.
@@ -246,7 +266,7 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 	pam := usesPAM(tree)
 	if info, err := tree.Stat("/etc/nologin"); err == nil && l.sshd && (!pam || pamUses(stack, "account", "pam_nologin.so") != nil || pamUses(stack, "auth", "pam_nologin.so") != nil || len(stack) == 0) {
 		f := diagnose.Finding{
-			ID: "nologin-present", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.92, Explains: []string{"login-impossible"},
+			ID: "nologin-present", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.92, Explains: []string{"login-impossible", "ssh-login-impossible"},
 			Title:    "The file /etc/nologin exists, so nobody but root may log in.",
 			Evidence: []diagnose.Evidence{fileEvidence("/etc/nologin", 0, "it exists since "+info.ModTime().UTC().Format("2006-01-02"))},
 			Repair:   repairFiles("Remove /etc/nologin.", "/etc/nologin"),
@@ -255,7 +275,7 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 		if info.ModTime().IsZero() {
 			f.Evidence[0].Text = "it exists"
 		}
-		if rootComes {
+		if rootComes || pam && pamUses(stack, "account", "pam_nologin.so") == nil && l.anyByKey() { // PAM's auth is not asked for a key
 			f.Severity = diagnose.Degrades
 		}
 		out = append(out, f)
@@ -265,15 +285,23 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 			out = append(out, *f)
 		}
 	}
-	if at := pamUses(stack, "auth", "pam_shells.so"); pam && at != nil && (at.control == "required" || at.control == "requisite") {
+	at, forKeys := pamUses(stack, "account", "pam_shells.so"), true
+	if at == nil {
+		at, forKeys = pamUses(stack, "auth", "pam_shells.so"), false
+	}
+	if pam && at != nil && (at.control == "required" || at.control == "requisite") {
 		listed := tree.Lines("/etc/shells")
 		for i := range l.accounts {
 			a := &l.accounts[i]
 			if a.shell == "" || slices.Contains(listed, a.shell) || !a.logsIn() || !tree.Exists("/etc/shells") {
 				continue
 			}
+			severity := l.severity(a.name, diagnose.Degrades)
+			if !forKeys && a.byKey {
+				severity = diagnose.Degrades
+			}
 			out = append(out, diagnose.Finding{
-				ID: "shell-not-listed", Stage: diagnose.Login, Severity: l.severity(a.name, diagnose.Degrades), Confidence: 0.9, Explains: []string{"login-impossible"},
+				ID: "shell-not-listed", Stage: diagnose.Login, Severity: severity, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
 				Title:    fmt.Sprintf("The shell %s of %s is not in /etc/shells, and PAM asks for that.", a.shell, a.name),
 				Evidence: []diagnose.Evidence{fileEvidence("/etc/shells", 0, "it has no line "+a.shell), fileEvidence(at.file, at.line, "pam_shells.so is "+at.control)},
 				Repair:   repairFiles("Add the shell to /etc/shells.", "/etc/shells"),
@@ -317,7 +345,7 @@ func accessDenial(tree *diagnose.Tree, l *logins, at *pamLine) *diagnose.Finding
 			continue
 		}
 		return &diagnose.Finding{
-			ID: "access-conf-denies", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: []string{"login-impossible"},
+			ID: "access-conf-denies", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
 			Title:    fmt.Sprintf("The file %s, line %d, refuses all logins over the network.", file, i+1),
 			Evidence: []diagnose.Evidence{fileEvidence(file, i+1, strings.TrimSpace(line)), fileEvidence(at.file, at.line, "the stack of sshd asks pam_access.so")},
 			Repair:   repairFiles("Allow root and the accounts that have keys before this line.", file),

@@ -63,9 +63,32 @@ func init() {
 
 		{"shell not listed", pam(func(m machine) {
 			rootOnly(m)
-			m.add("/etc/pam.d/sshd", "auth required pam_shells.so\n")
+			m.add("/etc/pam.d/sshd", "account required pam_shells.so\n")
 			m.write("/etc/shells", "/bin/sh\n")
 		}), "shell-not-listed", blocks, "/bin/bash of root", 0},
+		{"shell not listed, and keys are not asked", pam(func(m machine) {
+			rootOnly(m)
+			m.add("/etc/pam.d/sshd", "auth required pam_shells.so\n")
+			m.write("/etc/shells", "/bin/sh\n")
+		}), "shell-not-listed", degrades, "/bin/bash of root", 0},
+		{"a module of auth, and keys go on", pam(func(m machine) {
+			m.edit("/etc/pam.d/common-auth", "# local\n", "auth required pam_tally2.so deny=5\n")
+		}), "pam-module-missing", degrades, "logins by key go on", 1},
+		{"a module of auth, and nobody has a key", pam(func(m machine) {
+			m.edit("/etc/pam.d/common-auth", "# local\n", "auth required pam_tally2.so deny=5\n")
+			m.remove("/root/.ssh")
+			m.remove("/home/alice/.ssh")
+		}), "pam-module-missing", blocks, "pam_tally2.so", 1},
+		{"a module of auth and account", pam(func(m machine) {
+			m.edit("/etc/pam.d/common-auth", "# local\n", "auth required pam_tally2.so deny=5\n")
+			m.add("/etc/pam.d/common-account", "account required pam_tally2.so\n")
+		}), "pam-module-missing", blocks, "pam_tally2.so", 1},
+		{"a module of account", pam(func(m machine) {
+			m.add("/etc/pam.d/sshd", "account required pam_tally2.so\n")
+		}), "pam-module-missing", blocks, "pam_tally2.so", 11},
+		{"a control of auth, and keys go on", pam(func(m machine) {
+			m.edit("/etc/pam.d/common-auth", "auth\trequisite", "auth\trequesite")
+		}), "pam-config-broken", degrades, "requesite", 3},
 		{"near miss: nobody asks", pam(func(m machine) { m.write("/etc/shells", "/bin/sh\n") }), "shell-not-listed", nearMiss, "", 0},
 
 		{"bad line", func(m machine) { m.writeMode("/etc/sudoers.d/ops", "# ours\nalice ALL=(ALL) NOPASSWD ALL\n", 0o440) }, "sudoers-invalid", degrades, "/etc/sudoers.d/ops, line 2", 2},

@@ -50,7 +50,10 @@ func networkNeedsAccounts(s *diagnose.System) string {
 }
 
 func permissionRules() []diagnose.Rule {
-	return []diagnose.Rule{{IDs: []string{"permissions-lost", "permissions-open", "tmp-unusable"}, Files: true, Look: findPermissions}}
+	return []diagnose.Rule{
+		{IDs: []string{"permissions-lost", "permissions-open", "tmp-unusable"}, Files: true, Look: findPermissions},
+		{IDs: []string{"owners-changed"}, Files: true, Look: lookOwners},
+	}
 }
 
 func findPermissions(s *diagnose.System) []diagnose.Finding {
@@ -93,9 +96,13 @@ func findPermissions(s *diagnose.System) []diagnose.Finding {
 			ID: "permissions-open", Stage: diagnose.SSHD, Severity: diagnose.Degrades, Confidence: 0.95,
 			Title:    fmt.Sprintf("Everybody may write %s, which belongs to the system.", open[0].Path),
 			Evidence: open,
-			Explains: []string{"sshd-host-keys-open", "sudoers-refused"},
-			Repair:   repairFiles("Take the right to write from everybody but root.", paths(open)...),
+			Explains: []string{"sshd-host-keys-open", "sudoers-refused", "sudo-not-setuid", "ssh-key-permissions", "sshd-folder-unsafe"},
+			Repair:   repairFiles("Take the right to write from everybody but root, on these paths only; what lies below them stays as it is.", paths(open)...),
 			ByHand:   "Run chmod o-w on the paths, and compare what lies below them with the packages: dpkg --verify or rpm -Va.",
+		}
+		if len(open) >= wholeSystem {
+			f.Title = fmt.Sprintf("The modes of the whole system were changed: everybody may write %s and %d more paths that belong to the system.", open[0].Path, len(open)-1)
+			f.ByHand = "Restore the modes of all files from the packages (rpm --setperms -a; on Debian, install all packages again) or from a backup; salvor mends the named paths only."
 		}
 		for _, key := range findHostKeys(s) {
 			if key.ID == "sshd-host-keys-open" && key.Severity == diagnose.BlocksAccess {

@@ -42,9 +42,9 @@ func findKeyTroubles(s *diagnose.System) []diagnose.Finding {
 					ID: "ssh-key-permissions", Stage: diagnose.Login, Severity: l.severity(a.name, diagnose.Degrades), Confidence: 0.95,
 					Title:    fmt.Sprintf("The server sshd ignores the keys of %s in %s, because %s.", a.name, f.path, f.refused),
 					Evidence: f.chain,
-					Explains: []string{"login-impossible"},
+					Explains: []string{"login-impossible", "ssh-login-impossible"},
 					Repair:   repairFiles("Take the right to write from everybody but the owner, and let "+a.name+" read the file.", f.fix...),
-					ByHand:   "Only " + a.name + " or root may own and write the file, its folder and the home: chmod go-w, and chown.",
+					ByHand:   "Only " + a.orRoot() + " may own and write the file, its folder and the home: chmod go-w, and chown.",
 				}
 				if f.foreign != "" {
 					found.Repair = nil
@@ -85,7 +85,7 @@ func anyRefused(files []keyFile) bool {
 
 func malformedKeys(a *login) diagnose.Finding {
 	f := diagnose.Finding{
-		ID: "authorized-keys-malformed", Stage: diagnose.Login, Confidence: 0.95, Explains: []string{"login-impossible"},
+		ID: "authorized-keys-malformed", Stage: diagnose.Login, Confidence: 0.95, Explains: []string{"login-impossible", "ssh-login-impossible"},
 		ByHand: "Each key is one line: its type, the key in base64, a comment. Write the line again from the .pub file of its owner.",
 	}
 	for _, file := range a.keys {
@@ -118,7 +118,7 @@ func findMissingHomes(s *diagnose.System) []diagnose.Finding {
 			ByHand:   "Restore the home from a backup, or make it and add a key to .ssh/authorized_keys.",
 		}
 		if l.sshd && !a.byPassword && !l.others(a.name) {
-			f.Severity, f.Explains = diagnose.BlocksAccess, []string{"login-impossible"}
+			f.Severity, f.Explains = diagnose.BlocksAccess, []string{"login-impossible", "ssh-login-impossible"}
 		}
 		out = append(out, f)
 	}
@@ -131,7 +131,7 @@ func mountMayHold(s *diagnose.System, place string) bool {
 	for _, d := range s.Devices {
 		mounted[d.MountedAt] = true
 	}
-	for _, line := range s.Files.Lines("/etc/fstab") {
+	for _, line := range tableLines(s, fstabPath) {
 		fields := strings.Fields(line)
 		if len(fields) < 2 || fields[0][0] == '#' {
 			continue

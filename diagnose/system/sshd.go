@@ -17,6 +17,8 @@ func sshdRules() []diagnose.Rule {
 		{IDs: []string{"sshd-not-installed", "sshd-not-enabled", "sshd-masked"}, Files: true, Look: findSSHDService},
 		{IDs: []string{"sshd-host-keys-missing", "sshd-host-keys-open", "sshd-host-keys-damaged"}, Files: true, Look: findHostKeys},
 		{IDs: []string{"sshd-user-missing", "sshd-folder-unsafe"}, Files: true, Look: findSeparation},
+		{IDs: []string{"sshd-unit-invalid"}, Files: true, Look: findSSHDUnit},
+		{IDs: []string{"sshd-library-missing"}, Files: true, Look: findSSHDLibraries},
 	}
 }
 

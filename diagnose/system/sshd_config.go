@@ -63,6 +63,9 @@ func readSSHDConfig(tree *diagnose.Tree) *sshdConfig {
 	}
 	c.exists = tree.Exists(file)
 	c.include(tree, file, 0, false)
+	if c.partial {
+		tree.NoteGap("the configuration of sshd", "a part of "+file+", or of what it includes, was not read")
+	}
 	return c
 }
 
@@ -77,11 +80,12 @@ func (c *sshdConfig) include(tree *diagnose.Tree, file string, depth int, match 
 		c.partial = true
 		return
 	}
-	text, err := tree.Read(file)
+	text, whole, err := tree.ReadHead(file, diagnose.MaxFile)
 	if err != nil {
 		c.partial = c.partial || !errors.Is(err, fs.ErrNotExist)
 		return
 	}
+	c.partial = c.partial || !whole
 	c.parse(file, string(text), match, func(patterns []string, line int, match bool) {
 		if depth+1 > maxIncludeDepth {
 			c.problems = append(c.problems, sshdProblem{file: file, line: line, text: "more than 16 files include each other", confidence: 0.95})

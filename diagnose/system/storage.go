@@ -15,6 +15,7 @@ func storageRules() []diagnose.Rule {
 		{IDs: []string{"lvm-devices-file", "lvm-filter"}, Files: true, Look: lookLVMFiles},
 		{IDs: []string{"array-not-started", "array-degraded"}, Look: lookArrays},
 		{IDs: []string{diagnose.DiskFailing}, Look: lookDisks},
+		{IDs: []string{"identity-duplicate"}, Look: lookTwins},
 		{IDs: []string{"memory-uncorrected", "memory-corrected"}, Look: lookMemory},
 		{IDs: []string{"clock-wrong"}, Look: lookClock},
 	}

@@ -15,6 +15,6 @@ func Rules() []diagnose.Rule {
 
 // bootRules are about the stages from firmware to target.
 func bootRules() []diagnose.Rule {
-	return slices.Concat(fstabRules(), cryptRules(), spaceRules(), storageRules(), unitRules(), grubRules(), entryRules(),
+	return slices.Concat(fstabRules(), cryptRules(), spaceRules(), storageRules(), unitRules(), grubRules(), grubModuleRules(), entryRules(),
 		argumentRules(), initRules(), packageRules(), fileSystemRules(), firmwareRules(), secureBootRules(), bootSectorRules(), crashRules())
 }

@@ -24,7 +24,7 @@ func unitRules() []diagnose.Rule {
 	return []diagnose.Rule{
 		{IDs: []string{"default-target-missing", "default-target-rescue", "default-target-masked"}, Files: true, Look: lookDefaultTarget},
 		{IDs: []string{"unit-masked"}, Files: true, Look: lookMaskedUnits},
-		{IDs: []string{"selinux-config-invalid", "selinux-policy-missing", "selinux-unlabelled"}, Files: true, Look: lookSELinux},
+		{IDs: []string{"selinux-config-invalid", "selinux-policy-missing", "selinux-unlabelled", "selinux-keys-unlabelled", "selinux-port-denied"}, Files: true, Look: lookSELinux},
 		{IDs: []string{"machine-id-invalid"}, Files: true, Look: lookMachineID},
 	}
 }
@@ -162,7 +162,7 @@ func lookSELinux(s *diagnose.System) []diagnose.Finding {
 		}
 		return []diagnose.Finding{f}
 	}
-	return lookLabels(s, evidence)
+	return slices.Concat(lookLabels(s, evidence), lookKeyLabels(s, evidence), lookLabelledPort(s, evidence, kind.Value))
 }
 
 // lookLabels finds files without a label that a boot or a login needs. Where no file has a label, none could be read.

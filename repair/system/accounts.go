@@ -47,7 +47,6 @@ func accountRows() []tableRow {
 		{finding: "nologin-present", consent: files, change: removeEvidence, does: "removes /etc/nologin"},
 		{finding: "access-conf-denies", consent: files, change: allowAccess, does: "allows root and the accounts with keys before the line that refuses everybody"},
 		{finding: "pam-module-missing", consent: files, change: commentModule, does: "makes the line a comment, unless it asks for a password or a key, or another line jumps over it"},
-		{finding: "cloud-init-disabled", consent: files, change: removeEvidence, does: "removes /etc/cloud/cloud-init.disabled"},
 	}
 }
 

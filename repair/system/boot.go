@@ -25,6 +25,8 @@ func kernelRows() []tableRow {
 	// An entry that loads no initramfs gets one when the menu is written anew.
 	lacksLine := func(f diagnose.Finding) bool { return builds(f) && strings.Contains(f.Title, "loads no initramfs") }
 	return []tableRow{
+		{finding: "network-driver-blocked", consent: boot, change: commentEvidence, initramfs: always, does: "makes the line a comment, and builds the initramfs anew"},
+		{finding: "preload-library-broken", consent: diagnose.ConsentFiles, change: commentEvidence, does: "makes the line a comment"},
 		{finding: "root-driver-blocked", consent: boot, change: commentEvidence, initramfs: always, does: "makes the line a comment, and builds the initramfs anew"},
 		{finding: "resume-device-missing", consent: boot, change: forgetResume, initramfs: func(f diagnose.Finding) bool { return !isArgument(f) },
 			does: "writes `RESUME=none` and builds the initramfs anew, or removes the argument"},

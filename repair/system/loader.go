@@ -19,6 +19,8 @@ func loaderRows() []tableRow {
 	return []tableRow{
 		{finding: "mbr-boot-code-missing", consent: boot, change: installGRUB, does: install},
 		{finding: "grub-core-damaged", consent: boot, change: installGRUB, does: install},
+		{finding: "grub-module-missing", consent: boot, change: installGRUB, does: install},
+		{finding: "grub-modules-foreign", consent: boot, change: installGRUB, does: install},
 		{finding: "efi-loader-missing", consent: boot, change: restoreLoader, does: loader},
 		{finding: "efi-loader-damaged", consent: boot, change: restoreLoader, does: loader},
 	}

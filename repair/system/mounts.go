@@ -31,6 +31,7 @@ func mountRows() []tableRow {
 		{finding: "fstab-subvolume-missing", consent: files, change: correctSubvolume,
 			does: "names the subvolume that holds the system, or the one that is named after the place, or adds `nofail,x-systemd.device-timeout=10s`"},
 		{finding: "fstab-root-read-only", consent: files, change: removeReadOnly, does: "removes the option `ro` of the root"},
+		{finding: "fstab-bind-source-missing", consent: files, change: addNofail, does: "adds `nofail`"},
 		{finding: "fstab-network-mount", consent: files, change: addNetworkOptions, does: "adds `nofail,_netdev`"},
 	}
 }
@@ -56,6 +57,13 @@ func correctDevice(_ context.Context, c *repairCase) error {
 	}
 	return c.editLine(fstabPath, at.Line, func(line string) string {
 		return editField(line, 3, func(list string) string { return addOptions(list, rules.WaitOptions(c.system.Files)...) })
+	})
+}
+
+// addNofail lets the boot go on without what a line of /etc/fstab mounts.
+func addNofail(_ context.Context, c *repairCase) error {
+	return c.editLine(fstabPath, c.firstEvidence().Line, func(line string) string {
+		return editField(line, 3, func(list string) string { return addOptions(list, "nofail") })
 	})
 }
 

@@ -22,7 +22,7 @@ func networkRows() []tableRow {
 			does: "gives connections of NetworkManager to root with the mode 0600; corrects the method of a stanza of ifupdown, or makes the line a comment"},
 		{finding: "network-interface-missing", consent: files, change: correctInterface, does: "names the only interface that nothing configures in the place of the one that is not there"},
 		{finding: "network-mac-changed", consent: files, change: correctInterface, does: "writes the address of the only interface that nothing configures"},
-		{finding: "network-nothing-configured", consent: files, change: configureOnly, does: "configures the only interface with DHCP"},
+		{finding: "network-nothing-configured", consent: files, change: configureOnly, does: "adds the line `source` that the file has lost, or configures the only interface with DHCP"},
 		{finding: "network-gateway-unreachable", consent: files, change: correctGateway, does: "writes the gateway of network_data"},
 		{finding: "network-address-differs", consent: files, change: correctAddress, does: "writes the address and the gateway of network_data"},
 		{finding: "firewall-blocks-ssh", consent: files, change: openFirewall, does: "adds one rule that accepts connections to the port of sshd; no rule is removed"},
@@ -183,6 +183,9 @@ func configureOnly(_ context.Context, c *repairCase) error {
 	name := rules.InterfaceName(c.system, mac)
 	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
 		return c.unsupported("the name of the interface %s is not known", mac)
+	}
+	if line := rules.SourceLine(c.system); line != "" && file == "/etc/network/interfaces" {
+		return c.editText(file, func(text string) string { return appendLine(text, line) })
 	}
 	if file == "/etc/network/interfaces" {
 		return c.editText(file, func(text string) string {

@@ -21,6 +21,7 @@ func systemRows() []tableRow {
 		{finding: "default-target-missing", consent: files, change: restoreTarget, does: "lets default.target lead to multi-user.target"},
 		{finding: "default-target-rescue", consent: files, change: restoreTarget, does: "lets default.target lead to multi-user.target"},
 		{finding: "default-target-masked", consent: files, change: restoreTarget, does: "lets default.target lead to multi-user.target"},
+		{finding: "kernel-limit-starves", consent: files, change: commentEvidence, does: "makes the line a comment"},
 		{finding: "hugepages-too-many", consent: files, change: commentEvidence, does: "makes the line a comment"},
 		{finding: "selinux-config-invalid", consent: files, change: permitSELinux, does: "writes `SELINUX=permissive`"},
 		{finding: "selinux-policy-missing", consent: files, change: choosePolicy, does: "names the only policy that is there"},
@@ -29,7 +30,11 @@ func systemRows() []tableRow {
 
 // labelRows label files for SELinux, after all other changes.
 func labelRows() []tableRow {
-	return []tableRow{{finding: "selinux-unlabelled", consent: diagnose.ConsentFiles, change: relabel, does: "makes /.autorelabel: the next boot labels all files and starts once more"}}
+	const does = "makes /.autorelabel: the next boot labels all files and starts once more"
+	return []tableRow{
+		{finding: "selinux-unlabelled", consent: diagnose.ConsentFiles, change: relabel, does: does},
+		{finding: "selinux-keys-unlabelled", consent: diagnose.ConsentFiles, change: relabel, does: does},
+	}
 }
 
 func restoreUsrLink(_ context.Context, c *repairCase) error {

@@ -1,0 +1,364 @@
+package system
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+func grubModuleRules() []diagnose.Rule {
+	return []diagnose.Rule{
+		{IDs: []string{"grub-module-missing", "grub-modules-foreign"}, Files: true, Look: lookGrubModules},
+		{IDs: []string{"grub-features-unread"}, Files: true, Look: lookGrubFeatures},
+	}
+}
+
+// Bounds of GRUB's own files, in bytes.
+const (
+	maxGrubCore   = 2 << 20 // compressed
+	maxGrubKernel = 8 << 20 // unpacked
+	maxGrubModule = 1 << 20
+)
+
+// grubFolder is the folder of GRUB's modules for a platform; empty without one, or where /boot was not mounted.
+func grubFolder(s *diagnose.System, platform string) string {
+	if isBootHidden(s) {
+		return ""
+	}
+	for _, folder := range []string{"/boot/grub", "/boot/grub2"} {
+		if isFolder(s.Files, path.Join(folder, platform)) {
+			return path.Join(folder, platform)
+		}
+	}
+	return ""
+}
+
+// grubImage is the core image that starts GRUB: where it lies, and the modules in it by their names.
+type grubImage struct {
+	device  *diagnose.Device
+	modules map[string][]byte
+	// other: the image on the disk is not the one that lies beside the modules.
+	other bool
+}
+
+// readGrubCore follows the boot sector of a disk to its core image, and unpacks the modules in it. The places are those of boot.S, diskboot.S and
+// startup_raw.S of GRUB. nil: the disk starts something else. modules is nil where the image could not be unpacked.
+func readGrubCore(s *diagnose.System, d *diagnose.Device, folder string) *grubImage {
+	le := binary.LittleEndian
+	sector := readPiece(d.Content, 0, 512)
+	if !bytes.Contains(sector[:bootCodeSize], []byte("GRUB ")) || grubCoreDamage(d.Content, sector) != "" {
+		return nil
+	}
+	start := le.Uint64(sector[0x5c:])
+	first := readPiece(d.Content, int64(start&(1<<40-1))*512, 512)
+	next := int64(le.Uint64(first[0x1f4:]) & (1<<40 - 1))
+	core := &grubImage{device: d}
+	head := readPiece(d.Content, next*512, 32)
+	packed, unpacked := int64(le.Uint32(head[8:])), int64(le.Uint32(head[12:]))
+	file, err := s.Files.ReadAtMost(path.Join(folder, "core.img"), maxGrubCore)
+	if err != nil || len(file) < 544 || packed <= 0 || packed > maxGrubCore || unpacked < packed/2 || unpacked > maxGrubKernel {
+		return core
+	}
+	if !bytes.Equal(head[8:16], file[520:528]) {
+		core.other = true
+		return core
+	}
+	before := int64(len(file)) - 512 - packed // of the code that unpacks
+	if before <= 0 {
+		return core
+	}
+	kernel, err := unpackLZMA(readPiece(d.Content, next*512+before, int(packed)), int(unpacked))
+	if err == nil {
+		core.modules = embeddedModules(kernel, 12)
+	}
+	return core
+}
+
+// embeddedModules are the modules in a core image, by their names. header is the size of the head of their list: 12 bytes on a platform of 32 bits.
+func embeddedModules(kernel []byte, header uint32) map[string][]byte {
+	le := binary.LittleEndian
+	out := map[string][]byte{}
+	for at := 0; ; at++ {
+		found := bytes.Index(kernel[at:], []byte("mimg"))
+		if found < 0 {
+			return out
+		}
+		at += found
+		list := kernel[at:]
+		if len(list) < 12 || le.Uint32(list[4:]) != header || le.Uint32(list[8:]) > uint32(len(list)) || le.Uint32(list[8:]) < header {
+			continue
+		}
+		list = list[header:le.Uint32(list[8:])]
+		for len(list) >= 8 && len(out) < 512 {
+			kind, size := le.Uint32(list), le.Uint32(list[4:])
+			if size < 8 || size > uint32(len(list)) {
+				break
+			}
+			if name := grubModuleName(list[8:size]); kind == 0 && name != "" {
+				out[name] = list[8:size]
+			}
+			list = list[size:]
+		}
+		return out
+	}
+}
+
+// grubModuleName is the name that a module gives itself; empty for what is no module.
+func grubModuleName(content []byte) string {
+	if len(content) > maxGrubModule {
+		return ""
+	}
+	file, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		return ""
+	}
+	section := file.Section(".modname")
+	if section == nil || section.Flags&elf.SHF_COMPRESSED != 0 || section.FileSize > 256 {
+		return ""
+	}
+	b := make([]byte, section.FileSize)
+	n, _ := section.ReaderAt.ReadAt(b, 0)
+	name, _, _ := strings.Cut(string(b[:n]), "\x00")
+	return name
+}
+
+// isPackedModule: grub-install can compress the modules that it copies.
+func isPackedModule(content []byte) bool {
+	return bytes.HasPrefix(content, []byte("\xfd7zXZ")) || bytes.HasPrefix(content, []byte("\x1f\x8b")) || bytes.HasPrefix(content, []byte("\x89LZO"))
+}
+
+// grubLists are the lists beside the modules: which modules each one needs, and which module brings a command.
+func grubLists(s *diagnose.System, folder string) (needs map[string][]string, brings map[string]string) {
+	needs, brings = map[string][]string{}, map[string]string{}
+	for _, line := range s.Files.Lines(path.Join(folder, "moddep.lst")) {
+		if name, list, found := strings.Cut(line, ":"); found {
+			needs[name] = strings.Fields(list)
+		}
+	}
+	for _, line := range s.Files.Lines(path.Join(folder, "command.lst")) {
+		if name, module, found := strings.Cut(strings.TrimPrefix(line, "*"), ":"); found {
+			brings[name] = strings.TrimSpace(module)
+		}
+	}
+	return needs, brings
+}
+
+// bootCommands are commands without which an entry of the menu does not load its system.
+var bootCommands = strings.Fields("linux initrd linux16 initrd16 linuxefi initrdefi multiboot module multiboot2 module2 chainloader")
+
+// neededModules are the modules that GRUB loads from the folder for its menu and the default entry, with those that they need, in the order of
+// their names; what is in the core image is left out.
+func neededModules(s *diagnose.System, core *grubImage, needs map[string][]string, brings map[string]string) []string {
+	open := []string{"normal"}
+	if file, found := grubConfigPath(s); found {
+		if text, err := s.Files.Read(file); err == nil {
+			script, first := parseGrub(string(text)), defaultEntry(grubEntries(s))
+			for _, c := range script.Commands {
+				isDefault := first != nil && c.Entry != 0 && c.Line == first.Line
+				if module := brings[c.Words[0]]; module != "" && (c.Words[0] == "blscfg" || c.Words[0] == "configfile" && c.Entry == 0 || isDefault && slices.Contains(bootCommands, c.Words[0])) {
+					open = append(open, module)
+				}
+			}
+			if first != nil && len(first.Initrds) > 0 && brings["initrd"] != "" {
+				open = append(open, brings["initrd"])
+			}
+		}
+	}
+	wanted := map[string]bool{}
+	for len(open) > 0 && len(wanted) < 512 {
+		name := open[0]
+		open = open[1:]
+		if wanted[name] || core.modules[name] != nil {
+			continue
+		}
+		wanted[name] = true
+		open = append(open, needs[name]...)
+	}
+	return slices.Sorted(maps.Keys(wanted))
+}
+
+// lookGrubModules looks at what the core image of GRUB loads on a machine with a BIOS: without its module "normal" it shows a prompt, and a module
+// of another release than the core stops it.
+func lookGrubModules(s *diagnose.System) []diagnose.Finding {
+	folder := grubFolder(s, "i386-pc")
+	if s.Firmware.UEFI || folder == "" {
+		return nil
+	}
+	for _, d := range bootDisks(s) {
+		core := readGrubCore(s, d, folder)
+		if core == nil {
+			continue
+		}
+		if core.modules == nil && !core.other {
+			s.Files.NoteGap("the core image of GRUB on "+d.Path, "it could not be unpacked, so that its release was not compared with the modules in "+folder)
+		}
+		needs, brings := grubLists(s, folder)
+		for _, look := range []func() *diagnose.Finding{
+			func() *diagnose.Finding { return missingModule(s, core, folder, neededModules(s, core, needs, brings)) },
+			func() *diagnose.Finding { return missingLists(s, core, folder, brings) },
+			func() *diagnose.Finding { return foreignModule(s, core, folder) },
+		} {
+			if f := look(); f != nil {
+				proposeInstall(s, core.device, f)
+				return []diagnose.Finding{*f}
+			}
+		}
+	}
+	return nil
+}
+
+// proposeInstall lets the system install its boot loader on a disk anew: the core image and the modules, which then are of one release.
+func proposeInstall(s *diagnose.System, d *diagnose.Device, f *diagnose.Finding) {
+	f.ByHand = fmt.Sprintf("Install the boot loader on %s again, from the system in a rescue: grub-install %s.", d.Path, d.Path)
+	if GrubInstaller(s) == "" {
+		return
+	}
+	f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Write the boot code, the core image and the modules of the system's own GRUB to %s and /boot.", d.Path), Consent: diagnose.ConsentBoot,
+		Writes: []string{d.Path + ": its first sector, and the sectors before its first partition or its BIOS boot partition", "/boot"}}
+}
+
+// missingModule is a finding where a module is not there, or is none.
+func missingModule(s *diagnose.System, core *grubImage, folder string, needed []string) *diagnose.Finding {
+	for _, name := range append([]string{"normal"}, needed...) {
+		if !slices.Contains(needed, name) {
+			continue
+		}
+		file := path.Join(folder, name+".mod")
+		why := ""
+		switch content, err := s.Files.ReadAtMost(file, maxGrubModule); {
+		case isNotExist(err):
+			why = "it does not exist"
+		case err != nil:
+			continue
+		case len(content) == 0:
+			why = "it is empty"
+		case !bytes.HasPrefix(content, []byte(elf.ELFMAG)) && !isPackedModule(content):
+			why = "it is no module"
+		default:
+			continue
+		}
+		return &diagnose.Finding{
+			ID: "grub-module-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.95,
+			Title:    fmt.Sprintf("GRUB on %s loads its module %s, and %s, so that it shows its prompt or does not load the kernel.", core.device.Path, file, why),
+			Evidence: []diagnose.Evidence{fileEvidence(file, 0, why), deviceEvidence(core.device.Path, "its boot sector starts GRUB, which reads "+folder)},
+		}
+	}
+	return nil
+}
+
+// missingLists is a finding where GRUB does not know which module brings its commands.
+func missingLists(s *diagnose.System, core *grubImage, folder string, brings map[string]string) *diagnose.Finding {
+	file := path.Join(folder, "command.lst")
+	if len(brings) > 0 || core.modules["linux"] != nil || core.modules["normal"] != nil || s.Files.IsUnread(file) {
+		return nil
+	}
+	return &diagnose.Finding{
+		ID: "grub-module-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.85,
+		Title:    fmt.Sprintf("The file %s is missing or empty, so that GRUB finds none of the commands of its menu.", file),
+		Evidence: []diagnose.Evidence{fileEvidence(file, 0, "it is missing or empty"), deviceEvidence(core.device.Path, "its boot sector starts GRUB, which reads "+folder)},
+	}
+}
+
+// foreignModule is a finding where a module in the core image differs from the file of its name: then they are of two releases.
+func foreignModule(s *diagnose.System, core *grubImage, folder string) *diagnose.Finding {
+	f := &diagnose.Finding{ID: "grub-modules-foreign", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.93}
+	if core.other {
+		f.Title = fmt.Sprintf("The core image of GRUB on %s is another one than that beside its modules, %s/core.img, so that they may be of two releases.", core.device.Path, folder)
+		f.Evidence = []diagnose.Evidence{deviceEvidence(core.device.Path, "the sizes in its core image are not those of core.img"), fileEvidence(path.Join(folder, "core.img"), 0, "the core image that was installed with the modules")}
+		f.Severity, f.Confidence = diagnose.Degrades, 0.6 // the other image may be of another system, which has modules of its own
+		return f
+	}
+	var differ []string
+	for _, name := range slices.Sorted(maps.Keys(core.modules)) {
+		content, err := s.Files.ReadAtMost(path.Join(folder, name+".mod"), maxGrubModule)
+		if err != nil || isPackedModule(content) || bytes.Equal(bytes.TrimRight(content, "\x00"), bytes.TrimRight(core.modules[name], "\x00")) {
+			continue
+		}
+		differ = append(differ, name)
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	file := path.Join(folder, differ[0]+".mod")
+	f.Title = fmt.Sprintf("The core image of GRUB on %s and its modules in %s are of two releases, so that GRUB stops when it loads them.", core.device.Path, folder)
+	f.Evidence = []diagnose.Evidence{deviceEvidence(core.device.Path, "its core image holds other modules than the folder: "+strings.Join(differ[:min(len(differ), 12)], ", ")),
+		fileEvidence(file, 0, "it differs from the module in the core image")}
+	return f
+}
+
+// Features of an ext4 that a reader has to know, by their bits, as the kernel's documentation names them.
+var extFeatures = map[uint32]string{0x1: "compression", 0x2: "filetype", 0x4: "recover", 0x8: "journal_dev", 0x10: "meta_bg", 0x40: "extent", 0x80: "64bit", 0x100: "mmp", 0x200: "flex_bg",
+	0x400: "ea_inode", 0x1000: "dirdata", 0x2000: "metadata_csum_seed", 0x4000: "large_dir", 0x8000: "inline_data", 0x10000: "encrypt", 0x20000: "casefold"}
+
+// Features that releases of GRUB read: all since 2.04, then those that later releases, or the packages of distributions, added.
+const (
+	extBase = uint32(0x2 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x200)
+	extMost = extBase | 0x2000 | 0x4000 | 0x10000
+)
+
+// extReads are the features that the installed GRUB reads: its module ext2 tests a feature by the complement of all that it knows, which stands in
+// its code. exact is false where no such number was found; then all features are returned that any release reads.
+func extReads(module []byte) (features uint32, exact bool) {
+	for _, more := range []uint32{0x2000 | 0x4000 | 0x10000, 0x2000 | 0x10000, 0x4000 | 0x10000, 0x10000, 0x2000 | 0x4000, 0x2000, 0x4000, 0} {
+		if bytes.Contains(module, binary.LittleEndian.AppendUint32(nil, ^(extBase|more))) {
+			return extBase | more, true
+		}
+	}
+	return extMost, false
+}
+
+// lookGrubFeatures finds a file system of /boot that the installed GRUB cannot read, by the features in its superblock.
+func lookGrubFeatures(s *diagnose.System) []diagnose.Finding {
+	d := deviceOfBoot(s)
+	file, found := grubConfigPath(s)
+	if d == nil || d.Content == nil || !found || !strings.HasPrefix(file, "/boot/grub") || typeGroup(d.FS) != "ext" {
+		return nil
+	}
+	super := readPiece(d.Content, 1024, 1024)
+	if binary.LittleEndian.Uint16(super[0x38:]) != 0xef53 {
+		return nil
+	}
+	var module []byte
+	name := ""
+	for _, platform := range []string{"i386-pc", "x86_64-efi", "arm64-efi"} {
+		folder := grubFolder(s, platform)
+		if folder == "" || (platform == "i386-pc") == s.Firmware.UEFI {
+			continue
+		}
+		if b, err := s.Files.ReadAtMost(path.Join(folder, "ext2.mod"), maxGrubModule); err == nil {
+			module, name = b, path.Join(folder, "ext2.mod")
+		}
+	}
+	reads, exact := extReads(module)
+	has := binary.LittleEndian.Uint32(super[0x60:])
+	var unread []string
+	for _, bit := range slices.Sorted(maps.Keys(extFeatures)) {
+		if has&bit&^reads != 0 {
+			unread = append(unread, extFeatures[bit])
+		}
+	}
+	if other := has &^ reads &^ (1<<18 - 1); other != 0 {
+		unread = append(unread, fmt.Sprintf("%#x", other))
+	}
+	if len(unread) == 0 {
+		return nil
+	}
+	f := diagnose.Finding{
+		ID: "grub-features-unread", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.85,
+		Title:    fmt.Sprintf("The file system on %s, which holds /boot, has the feature %s, which GRUB cannot read, so that it finds no file.", d.Path, strings.Join(unread, " and ")),
+		Evidence: []diagnose.Evidence{deviceEvidence(d.Path, fmt.Sprintf("its superblock has the features %#x that a reader has to know", has))},
+		ByHand:   fmt.Sprintf("Take the feature from the file system with tune2fs -O ^%s where that is possible, or install a GRUB that reads it, or put /boot on a file system of its own.", unread[0]),
+	}
+	if exact {
+		f.Confidence = 0.93
+		f.Evidence = append(f.Evidence, fileEvidence(name, 0, fmt.Sprintf("the installed GRUB reads the features %#x", reads)))
+	}
+	return []diagnose.Finding{f}
+}

@@ -1,0 +1,163 @@
+package system
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+const preloadPath = "/etc/ld.so.preload"
+
+// lostLibrary returns a library that a program needs, directly or by another library, and that is in no folder of the dynamic loader; by is what
+// needs it. Both are empty where none is lost, or where the program cannot be read.
+func lostLibrary(s *diagnose.System, place string, depth int) (library, by string) {
+	done := map[string]bool{}
+	var look func(place string, depth int) (string, string)
+	look = func(place string, depth int) (string, string) {
+		if done[place] || len(done) > maxLibraries {
+			return "", ""
+		}
+		done[place] = true
+		file, err := openReadAt(s.Files, place)
+		if err != nil {
+			return "", ""
+		}
+		program, err := readProgram(file)
+		_ = file.Close()
+		if err != nil {
+			return "", ""
+		}
+		folders := linkerFolders(s, place, program)
+		for _, name := range program.Libraries {
+			if name == "" || strings.Contains(name, "/") {
+				continue
+			}
+			at := linkedFile(s, folders, name)
+			if at == "" {
+				return name, place
+			}
+			if depth > 1 {
+				if lost, by := look(at, depth-1); lost != "" {
+					return lost, by
+				}
+			}
+		}
+		return "", ""
+	}
+	return look(place, depth)
+}
+
+// lookPreload finds a library of /etc/ld.so.preload whose own libraries are lost: then every program ends at its start, init too. The loader leaves
+// out a preloaded library that does not exist, or that is none for this machine.
+func lookPreload(s *diagnose.System) []diagnose.Finding {
+	if linkerOf(s) == "" { // musl reads no such file
+		return nil
+	}
+	for i, line := range s.Files.Lines(preloadPath) {
+		line, _, _ = strings.Cut(line, "#")
+		for _, name := range strings.FieldsFunc(line, func(r rune) bool { return r == ':' || r == ' ' || r == '\t' }) {
+			if !path.IsAbs(name) || strings.Contains(name, "$") || !s.Files.Exists(name) {
+				continue
+			}
+			file, err := openReadAt(s.Files, name)
+			if err != nil {
+				continue
+			}
+			program, err := readProgram(file)
+			_ = file.Close()
+			if machines := runnableMachines[s.KernelArch]; err != nil || len(machines) > 0 && program.Machine != machines[0] {
+				continue
+			}
+			library, by := lostLibrary(s, name, 3)
+			if library == "" {
+				continue
+			}
+			return []diagnose.Finding{{
+				ID: "preload-library-broken", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.95,
+				Title: fmt.Sprintf("Line %d of %s loads %s into every program, and its library %s is lost, so that no program starts.", i+1, preloadPath, name, library),
+				Evidence: []diagnose.Evidence{fileEvidence(preloadPath, i+1, name),
+					fileEvidence(by, 0, "it needs "+library+", which is in no folder of libraries")},
+				Explains: []string{"sshd-library-missing"},
+				Repair:   repairFiles(fmt.Sprintf("Remove line %d of %s.", i+1, preloadPath), preloadPath),
+				ByHand:   "Remove the line, or install the package that brings the library.",
+			}}
+		}
+	}
+	return nil
+}
+
+// linkerOf is the dynamic loader of glibc; empty where the system has none.
+func linkerOf(s *diagnose.System) string {
+	for _, folder := range append([]string{"/lib64", "/lib", "/usr/lib64", "/usr/lib"}, s.Files.Match("/usr/lib", "*-linux-*")...) {
+		for _, name := range s.Files.Match(folder, "ld-linux*") {
+			return name
+		}
+		for _, name := range s.Files.Match(folder, "ld64.so*") {
+			return name
+		}
+	}
+	return ""
+}
+
+// findSSHDLibraries finds a sshd, or a shell of an account, one of whose libraries is lost.
+func findSSHDLibraries(s *diagnose.System) []diagnose.Finding {
+	programs := []string{sshdProgram(s.Files), "/usr/lib/openssh/sshd-session", "/usr/libexec/openssh/sshd-session"}
+	for _, name := range programs {
+		place, err := s.Files.Resolve(name)
+		if name == "" || err != nil {
+			continue
+		}
+		library, by := lostLibrary(s, place, 1)
+		if library == "" || mountMayHold(s, "/usr/lib") {
+			continue
+		}
+		return []diagnose.Finding{{
+			ID: "sshd-library-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,
+			Title:    fmt.Sprintf("The program %s needs the library %s, which is in no folder of libraries, so that it does not start.", by, library),
+			Evidence: []diagnose.Evidence{fileEvidence(by, 0, "it needs "+library)},
+			ByHand:   "Install the package that brings the library again.",
+		}}
+	}
+	return nil
+}
+
+// lookOwners finds a system whose owner was changed as a whole, such as by chown -R on the root.
+func lookOwners(s *diagnose.System) []diagnose.Finding {
+	owners, seen := map[uint32][]diagnose.Evidence{}, 0
+	for _, name := range systemPaths {
+		info, err := s.Files.Lstat(name)
+		if err != nil {
+			continue
+		}
+		seen++
+		if uid := diagnose.OwnerOf(info).UID; uid != 0 {
+			owners[uid] = append(owners[uid], fileEvidence(name, 0, fmt.Sprintf("it belongs to the user id %d and not to root", uid)))
+		}
+	}
+	for uid, changed := range owners {
+		if len(changed) < wholeSystem || len(changed) < seen/2 {
+			continue
+		}
+		f := diagnose.Finding{
+			ID: "owners-changed", Stage: diagnose.SSHD, Severity: diagnose.Degrades, Confidence: 0.95,
+			Title:    fmt.Sprintf("The owner of the whole system was changed: %s and %d more paths of the system belong to the user id %d.", changed[0].Path, len(changed)-1, uid),
+			Evidence: changed,
+			Explains: []string{"ssh-key-permissions", "sudo-not-setuid", "sudoers-refused", "sshd-folder-unsafe", "sshd-host-keys-open", "network-config-invalid", "login-impossible", "ssh-login-impossible"},
+			ByHand:   "Restore owners and modes from the packages (rpm --setugids -a; on Debian, install all packages again) or from a backup; salvor does not know who owned the rest.",
+		}
+		if l := readLogins(s); l.elsewhere == "" && !slices.ContainsFunc(l.accounts, func(a login) bool { return a.byKey }) {
+			f.Severity = diagnose.BlocksAccess
+		}
+		return []diagnose.Finding{f}
+	}
+	return nil
+}
+
+// wholeSystem is how many of systemPaths have to be changed alike before the whole system was.
+const wholeSystem = 5
+
+// systemPaths belong to root on each system, and only root may write them.
+var systemPaths = []string{"/etc", "/usr", "/usr/bin", "/usr/sbin", "/usr/lib", "/etc/passwd", "/etc/ssh", "/etc/sudoers", "/etc/fstab", "/root", "/var", "/boot", "/usr/sbin/sshd", "/usr/bin/sudo", "/home", "/opt"}
