@@ -47,7 +47,7 @@ func (a *Agent) repairCommands() map[string]step.Order {
 	r := repairOrders{a, &fixer.Repairer{Log: a.log}}
 	return map[string]step.Order{
 		wire.PlanRepair: {Background: true, Run: r.plan, Params: []string{
-			"network_data", "now", "luks_keys", "luks_keys_by_uuid", "id", "findings", "consents", "restore", "max_changed",
+			"network_data", "now", "luks_keys", "luks_keys_by_uuid", "id", "findings", "root", "consents", "restore", "max_changed",
 		}},
 		wire.BeforeImages:  {Unlisted: true, Params: []string{"id", "cursor"}, Run: r.images},
 		wire.FileContents:  {Unlisted: true, Params: []string{"id"}, Run: r.files},
@@ -95,7 +95,7 @@ func planRequest(p step.Params) (fixer.Request, error) {
 		return q, err
 	}
 	var consents []string
-	if err := errors.Join(p.Get("findings", &q.Findings), p.Get("consents", &consents), p.Get("max_changed", &q.MaxChanged)); err != nil {
+	if err := errors.Join(p.Get("findings", &q.Findings), p.Get("root", &q.Root), p.Get("consents", &consents), p.Get("max_changed", &q.MaxChanged)); err != nil {
 		return q, err
 	}
 	if q.Consents, err = fixer.ParseConsents(consents); err != nil {

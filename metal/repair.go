@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"salvor/diagnose"
 	"salvor/job"
@@ -125,6 +126,8 @@ type RepairConsent struct {
 type RepairArgs struct {
 	// Findings lists the ids to mend; empty: all that the consents allow.
 	Findings []string `json:"findings,omitempty"`
+	// Root is the device of the system to mend, where several have something to mend.
+	Root string `json:"root,omitempty"`
 	// Consents lists what the plan may change: settings, files, boot.
 	Consents []diagnose.Consent `json:"consents,omitempty"`
 	// Reboot allows to restart a machine that is on into the rescue ramdisk.
@@ -158,6 +161,9 @@ func (a *RepairArgs) check() error {
 			return problem.Invalidf("findings: %.60q is no id of a finding; the ids are in the report: salvor diagnosis show NODE", f)
 		}
 	}
+	if len(a.Root) > maxRootName || a.Root != "" && (!strings.HasPrefix(a.Root, "/dev/") || strings.ContainsFunc(a.Root, unicode.IsControl)) {
+		return problem.Invalidf("root: %.60q is no device of a system; the devices are in the report: salvor diagnosis show NODE", a.Root)
+	}
 	if a.Digest != "" && a.WaitForConsent {
 		return problem.Invalidf("digest and wait_for_consent: give one of them; a digest is the consent")
 	}
@@ -168,6 +174,9 @@ func (a *RepairArgs) check() error {
 func isDigest(text string) bool {
 	return text != "" && len(text) <= 64 && strings.Trim(text, "0123456789abcdef") == ""
 }
+
+// maxRootName bounds the path of a device, in bytes.
+const maxRootName = 200
 
 // maxConsents bounds a list of consents, of which there are four.
 const maxConsents = 4

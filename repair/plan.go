@@ -56,6 +56,27 @@ func (p *Plan) LoginProves() bool {
 	return true
 }
 
+// Loss is what the mend of a finding may lose.
+type Loss struct {
+	Finding, Text string
+}
+
+// Losses are what the plan may lose: an owner reads them beside the digest that the consent names.
+func (p *Plan) Losses() []Loss {
+	var out []Loss
+	for _, system := range p.Before.Systems {
+		for _, f := range system.Findings {
+			if f.Repair == nil || f.Repair.Loses == "" || !slices.Contains(p.Mended, f.ID) {
+				continue
+			}
+			if loss := (Loss{f.ID, f.Repair.Loses}); !slices.Contains(out, loss) {
+				out = append(out, loss)
+			}
+		}
+	}
+	return out
+}
+
 // Check tells what a plan of an agent holds that no agent of this release writes: a consent that nobody can give, or a setting of another kind or value.
 // An agent runs on the machine that it repairs, and consents are printed in commands that an administrator is told to type.
 func (p *Plan) Check() error {

@@ -1,6 +1,10 @@
 package repair
 
-import "testing"
+import (
+	"testing"
+
+	"salvor/diagnose"
+)
 
 // TestDigest: the digest changes with what is written, and with nothing else.
 func TestDigest(t *testing.T) {
@@ -43,5 +47,15 @@ func TestDigest(t *testing.T) {
 		if plan(change) == first {
 			t.Errorf("%s does not change the digest", name)
 		}
+	}
+}
+
+// TestLosses: what a mend may lose is told once, and only for what the plan mends.
+func TestLosses(t *testing.T) {
+	mended := diagnose.Finding{ID: "fstab-device-missing", Repair: &diagnose.Repair{Loses: "A database starts on an empty folder."}}
+	left := diagnose.Finding{ID: "fstab-type-unknown", Repair: &diagnose.Repair{Loses: "Nothing is mounted."}}
+	p := Plan{Mended: []string{mended.ID, "sshd-config-invalid"}, Before: diagnose.Examination{Systems: []diagnose.ExaminedSystem{{Findings: []diagnose.Finding{mended, left, mended, {ID: "sshd-config-invalid"}}}}}}
+	if got := p.Losses(); len(got) != 1 || got[0] != (Loss{mended.ID, mended.Repair.Loses}) {
+		t.Errorf("%+v", got)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"salvor/agent/examine"
 	"salvor/diagnose"
 	"salvor/problem"
@@ -24,6 +26,8 @@ type Request struct {
 	ID string
 	// Findings lists the ids to mend; empty: all that the consents allow.
 	Findings []string
+	// Root is the device of the system to mend; empty where only one has something to mend.
+	Root     string
 	Consents []diagnose.Consent
 	// Restore lists files to put back instead.
 	Restore []RestoreFile
@@ -121,6 +125,9 @@ func (p *planner) tasks(before *diagnose.Examination) []task {
 	known := map[string]bool{}
 	for _, m := range p.Mends {
 		for _, s := range before.Systems {
+			if p.Root != "" && s.Root != p.Root && s.Root != "" {
+				continue
+			}
 			for _, f := range s.Findings {
 				if f.ID != m.Finding || len(p.Findings) > 0 && !slices.Contains(p.Findings, f.ID) {
 					continue
@@ -151,7 +158,25 @@ func (p *planner) tasks(before *diagnose.Examination) []task {
 		}
 		p.addNotMended(id, why)
 	}
-	return out
+	return p.ofOneRoot(out)
+}
+
+// ofOneRoot leaves out all tasks where they concern several systems and none of these was chosen: one of them may be a copy, or a backup.
+func (p *planner) ofOneRoot(tasks []task) []task {
+	var roots []string
+	for _, t := range tasks {
+		if t.root != "" && !slices.Contains(roots, t.root) {
+			roots = append(roots, t.root)
+		}
+	}
+	if len(roots) < 2 {
+		return tasks
+	}
+	slices.Sort(roots)
+	for _, t := range tasks {
+		p.addNotMended(t.finding.ID, fmt.Sprintf("the systems on %s have something to mend; choose the one to repair: --root %s", strings.Join(roots, " and "), roots[0]))
+	}
+	return nil
 }
 
 func hasFinding(x *diagnose.Examination, id string) bool {
@@ -268,7 +293,7 @@ func (p *planner) mend(ctx context.Context, e *systemEditor, t task) error {
 	e.finding, e.consent = t.finding.ID, t.mend.Consent
 	defer func() { e.finding = "" }()
 	began := time.Now()
-	err := e.attempt(ctx, func(ctx context.Context) error { return t.mend.Do(ctx, e, t.finding) })
+	err := e.attempt(ctx, func(ctx context.Context) error { return refusedByFlag(t.mend.Do(ctx, e, t.finding)) })
 	p.Log.Info("a finding is repaired on the overlays", "finding", t.finding.ID, "root", t.root, "error", err, "took", time.Since(began).Round(time.Millisecond))
 	switch {
 	case problem.Is(err, problem.Unsupported):
@@ -280,6 +305,15 @@ func (p *planner) mend(ctx context.Context, e *systemEditor, t task) error {
 		p.addConsent(t.mend.Consent)
 	}
 	return nil
+}
+
+// refusedByFlag makes the refusal of a change that root may make on all files a reason why one finding is not mended: root is refused where a file,
+// or its folder, has the flag immutable or append-only. Other findings are mended all the same.
+func refusedByFlag(err error) error {
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	return problem.Unsupportedf("%v: the file, or its folder, has the flag immutable or append-only, which lsattr shows; take the flag off with chattr -ia, and repair again", err)
 }
 
 // addConsent adds what the owner has to agree to.

@@ -150,6 +150,13 @@ func (p *planner) keepNames() {
 
 // checkLost refuses a repair after which less of the machine can be examined: a system is gone, or a part is not examined that was.
 func (p *planner) checkLost() error {
+	tookLonger := func(g diagnose.Gap) bool {
+		return g.Why == examine.OutOfTime || strings.Contains(g.Why, context.DeadlineExceeded.Error())
+	}
+	if i := slices.IndexFunc(p.plan.After.NotExamined, tookLonger); i >= 0 && !slices.ContainsFunc(p.plan.Before.NotExamined, tookLonger) {
+		g := p.plan.After.NotExamined[i]
+		return problem.Conflictf("the repair is not offered, and nothing was written: the second look, at the repaired overlays, was too slow (%s: %s), so nobody knows whether all is found again; ask again when the machine is less busy", g.What, g.Why)
+	}
 	for _, s := range p.plan.Before.Systems {
 		if s.Root != "" && !slices.ContainsFunc(p.plan.After.Systems, func(a diagnose.ExaminedSystem) bool { return a.Root == s.Root }) {
 			return problem.Conflictf("the repair is not offered: after it the system on %s is not found any more", s.Root)

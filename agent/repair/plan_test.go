@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -351,5 +352,50 @@ func TestSettingsThatFail(t *testing.T) {
 	}
 	if variable("BootOrder") != "\x02\x00\x01\x00" {
 		t.Errorf("order %q", variable("BootOrder"))
+	}
+}
+
+// TestTasksOfOneRoot: of several systems with something to mend, none is repaired unless one is chosen.
+func TestTasksOfOneRoot(t *testing.T) {
+	t.Parallel()
+	before := examinationOf("/dev/sda1", found("a", diagnose.BlocksBoot))
+	before.Systems = append(before.Systems, examinationOf("/dev/sdb1", found("a", diagnose.BlocksBoot), found("b", diagnose.Degrades)).Systems...)
+	for root, want := range map[string][]string{"": nil, "/dev/sda1": {"/dev/sda1 a"}, "/dev/sdb1": {"/dev/sdb1 b", "/dev/sdb1 a"}, "/dev/sdc1": nil} {
+		p := newPlanner(before, before)
+		p.Root = root
+		var got []string
+		for _, task := range p.tasks(&before) {
+			got = append(got, task.root+" "+task.finding.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("--root %q: tasks %q, want %q", root, got, want)
+		}
+		if root == "" && (len(p.plan.NotMended) != 2 || !strings.Contains(p.plan.NotMended[0].Why, "/dev/sda1 and /dev/sdb1")) {
+			t.Errorf("without a root: %+v", p.plan.NotMended)
+		}
+	}
+}
+
+// TestRefusedByFlag: a file that root may not write costs its own finding only, and the reason names the flag.
+func TestRefusedByFlag(t *testing.T) {
+	t.Parallel()
+	err := refusedByFlag(&os.PathError{Op: "write", Path: "/etc/ssh/sshd_config", Err: syscall.EPERM})
+	if !problem.Is(err, problem.Unsupported) || !strings.Contains(err.Error(), "chattr -ia") || !strings.Contains(err.Error(), "/etc/ssh/sshd_config") {
+		t.Errorf("%v", err)
+	}
+	for _, other := range []error{nil, syscall.EIO, problem.Conflictf("x")} {
+		if got := refusedByFlag(other); got != other {
+			t.Errorf("%v became %v", other, got)
+		}
+	}
+}
+
+// TestSlowSecondLook: where the second look ran out of time, the plan does not say that a system is lost.
+func TestSlowSecondLook(t *testing.T) {
+	t.Parallel()
+	after := diagnose.Examination{NotExamined: []diagnose.Gap{{What: "the machine", Why: examine.OutOfTime}}}
+	p := newPlanner(examinationOf("/dev/sda2"), after)
+	if err := p.judge(); err == nil || !strings.Contains(err.Error(), "too slow") || strings.Contains(err.Error(), "not found any more") {
+		t.Errorf("%v", err)
 	}
 }

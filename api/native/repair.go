@@ -44,6 +44,7 @@ func (s repairRequests) routes() []api.Route {
 // repairRequest is the body of a request of a repair or of an undo.
 type repairRequest struct {
 	Findings       []string           `json:"findings"`
+	Root           string             `json:"root"`
 	Consents       []diagnose.Consent `json:"consents"`
 	Reboot         bool               `json:"reboot"`
 	KeepRescue     bool               `json:"keep_rescue"`
@@ -53,7 +54,7 @@ type repairRequest struct {
 }
 
 func (q *repairRequest) args() (metal.RepairArgs, error) {
-	args := metal.RepairArgs{Findings: q.Findings, Consents: q.Consents, Reboot: q.Reboot, KeepRescue: q.KeepRescue, Digest: q.Digest, WaitForConsent: q.WaitForConsent}
+	args := metal.RepairArgs{Findings: q.Findings, Root: q.Root, Consents: q.Consents, Reboot: q.Reboot, KeepRescue: q.KeepRescue, Digest: q.Digest, WaitForConsent: q.WaitForConsent}
 	var err error
 	args.LUKSKeys, err = decodeLUKSKeys(q.LUKSKeys)
 	return args, err

@@ -28,6 +28,7 @@ type shownRepair struct {
 // repairRequest is the body of a request of a repair or of an undo. With keys it is made last and never printed.
 type repairRequest struct {
 	Findings       []string      `json:"findings,omitempty"`
+	Root           string        `json:"root,omitempty"`
 	Consents       []string      `json:"consents,omitempty"`
 	Reboot         bool          `json:"reboot,omitempty"`
 	KeepRescue     bool          `json:"keep_rescue,omitempty"`
@@ -77,6 +78,7 @@ salvor repair confirm. A repair that may lose data is never carried out.`,
 	e.flags(cmd)
 	format.flag(cmd, "")
 	f.add(cmd)
+	cmd.Flags().StringVar(&f.request.Root, "root", "", "the device of the system to repair, where several have something to mend: /dev/sda2")
 	cmd.AddCommand(newRepairShowCommand(), newRepairListCommand(), newRepairConsentCommand(), newRepairConfirmCommand(), newRepairUndoCommand())
 	return cmd
 }
@@ -334,6 +336,9 @@ func writeRepairPlan(out io.Writer, line func(string), p *repair.Plan) {
 		line(fmt.Sprintf("%s %s: %d chunks of %d bytes change", d.Path, d.Serial, d.Chunks, repair.ChunkSize))
 	}
 	line("needs the consent: " + joinConsents(p.Consents))
+	for _, loss := range p.Losses() {
+		line("may lose, with " + loss.Finding + ": " + loss.Text)
+	}
 	line("digest: " + p.Digest)
 }
 
@@ -343,6 +348,13 @@ func joinConsents(consents []diagnose.Consent) string {
 		words = append(words, string(c))
 	}
 	return firstOf(strings.Join(words, ","), "none")
+}
+
+func rootFlag(r shownRepair) string {
+	if r.Args.Root != "" {
+		return " --root " + r.Args.Root
+	}
+	return ""
 }
 
 func rebootFlag(r shownRepair) string {
@@ -358,7 +370,7 @@ func nextRepairStep(node string, r shownRepair) string {
 	case r.State == metal.RepairAwaitingConsent:
 		return fmt.Sprintf("salvor repair consent %s --digest %s --consent %s", node, r.Digest, joinConsents(r.Needs))
 	case r.State == metal.RepairPlanned && r.Plan != nil && r.Args.Undoes == "" && slices.ContainsFunc(r.Plan.Disks, func(d repair.DiskChange) bool { return d.Chunks > 0 }):
-		return strings.TrimRight(fmt.Sprintf("salvor repair %s %s", node, strings.Join(r.Args.Findings, " ")), " ") + " --digest " + r.Digest + " --consent " + joinConsents(r.Args.Consents) + rebootFlag(r)
+		return strings.TrimRight(fmt.Sprintf("salvor repair %s %s", node, strings.Join(r.Args.Findings, " ")), " ") + rootFlag(r) + " --digest " + r.Digest + " --consent " + joinConsents(r.Args.Consents) + rebootFlag(r)
 	case r.State == metal.RepairUnproven && r.Undo != metal.UndoExact:
 		return fmt.Sprintf("salvor repair confirm %s if it works; salvor repair undo %[1]s --reboot if it does not", node)
 	case r.State == metal.RepairInterrupted && r.Undo == metal.UndoNone && r.Args.Method != metal.UndoExact:

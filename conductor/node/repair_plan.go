@@ -96,7 +96,7 @@ func (c repairOperations) adoptPlan(ctx context.Context, r *job.Run, m *managedN
 
 // planParams are what the agent needs for a plan. They hold keys in the open, so they are made when they are sent.
 func (c repairOperations) planParams(ctx context.Context, r *job.Run, m *managedNode, args *metal.RepairArgs) (agent.PlanRepairParams, error) {
-	params := agent.PlanRepairParams{ID: r.ID, Findings: args.Findings, MaxChanged: c.UndoBytes, Consents: []string{}}
+	params := agent.PlanRepairParams{ID: r.ID, Findings: args.Findings, Root: args.Root, MaxChanged: c.UndoBytes, Consents: []string{}}
 	for _, consent := range args.Consents {
 		params.Consents = append(params.Consents, string(consent))
 	}

@@ -14,6 +14,8 @@ type PlanRepairParams struct {
 	ID string `json:"id"`
 	// Findings lists the ids to mend; empty: all that the consents allow.
 	Findings []string `json:"findings,omitempty"`
+	// Root is the device of the system to mend; empty where only one has something to mend. Agents of older releases do not know it.
+	Root string `json:"root,omitempty"`
 	// Consents (settings, files, boot): findings whose repair needs another one are not mended.
 	Consents []string `json:"consents"`
 	// Restore lists files to put back instead: an undo by files.
