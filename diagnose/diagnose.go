@@ -182,11 +182,45 @@ type Outcome string
 const (
 	// CauseFound: Verdict.Finding is why the machine does not boot or takes no login.
 	CauseFound Outcome = "cause-found"
-	// Healthy: everything was examined, and nothing that was found keeps the machine from its work.
-	Healthy Outcome = "healthy"
-	// Unknown: nothing was found, and not everything was examined.
-	Unknown Outcome = "unknown"
+	// NothingFound: nothing that is known keeps the machine from its work. The ladder says what was examined; that the machine works is not said.
+	NothingFound Outcome = "nothing-found"
+	// Works: the machine has shown that it works, and Verdict.Proof says how.
+	Works Outcome = "works"
 )
+
+// Outcomes of reports that older releases stored, and that clients may still know. They are read as NothingFound, and are not written any more.
+const (
+	formerHealthy Outcome = "healthy"
+	formerUnknown Outcome = "unknown"
+)
+
+// FormerOutcomes lists the outcomes that the schema of reports keeps for one more release.
+func FormerOutcomes() []Outcome { return []Outcome{formerHealthy, formerUnknown} }
+
+// UnmarshalText reads an outcome. Those of older releases claimed more than they knew.
+func (o *Outcome) UnmarshalText(text []byte) error {
+	*o = Outcome(text)
+	if slices.Contains(FormerOutcomes(), *o) {
+		*o = NothingFound
+	}
+	return nil
+}
+
+// ProofKind says how a machine has shown that it works.
+type ProofKind string
+
+// Kinds of proof.
+const (
+	ProofLogin  ProofKind = "login-prompt" // on its console, in the newest boot
+	ProofSSHD   ProofKind = "sshd-banner"  // with a host key that lies on its disk
+	ProofPerson ProofKind = "person"       // somebody has logged in and says so
+)
+
+// Proof is what shows that a machine works.
+type Proof struct {
+	Kind ProofKind `json:"kind"`
+	Text string    `json:"text"`
+}
 
 // Verdict names the cause.
 type Verdict struct {
@@ -197,15 +231,18 @@ type Verdict struct {
 	Stage Stage `json:"stage,omitempty"`
 	// Consequences are the ids of findings that the cause explains; they may pass with it.
 	Consequences []string `json:"consequences,omitempty"`
+	// Proof is what shows that the machine works; nil unless Outcome is Works.
+	Proof *Proof `json:"proof,omitempty"`
+	// Ladder says for each stage of the boot how much of it was examined. Reports of older releases have none.
+	Ladder []Rung `json:"ladder,omitempty"`
 }
 
 // leastConfidence is what a finding needs to be named as the cause: below it, nothing is said rather than something wrong.
 const leastConfidence = 0.5
 
 // Judge puts the findings into their order and names the cause: of those that block something, the one at the lowest stage that no other one
-// explains; at one stage the most confident. What only a console shows is a symptom, and the cause only where nothing else is. gaps are what was
-// not examined.
-func Judge(findings []Finding, gaps []Gap) ([]Finding, Verdict) {
+// explains; at one stage the most confident. What only a console shows is a symptom, and the cause only where nothing else is.
+func Judge(findings []Finding) ([]Finding, Verdict) {
 	sorted := slices.Clone(findings)
 	slices.SortStableFunc(sorted, compareFindings)
 	explained := map[string]bool{}
@@ -223,10 +260,7 @@ func Judge(findings []Finding, gaps []Gap) ([]Finding, Verdict) {
 			}
 		}
 	}
-	if len(gaps) > 0 || slices.ContainsFunc(sorted, func(f Finding) bool { return f.Severity == BlocksBoot || f.Severity == BlocksAccess }) {
-		return sorted, Verdict{Outcome: Unknown}
-	}
-	return sorted, Verdict{Outcome: Healthy}
+	return sorted, Verdict{Outcome: NothingFound}
 }
 
 // blocks says whether the finding may be named as a cause.

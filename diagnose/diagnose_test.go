@@ -15,24 +15,21 @@ func TestJudge(t *testing.T) {
 	sshd := Finding{ID: "sshd-config-invalid", Stage: SSHD, Severity: BlocksAccess, Confidence: 0.97}
 	guess := Finding{ID: "guess", Stage: Loader, Severity: BlocksBoot, Confidence: 0.3}
 	degraded := Finding{ID: "array-degraded", Stage: Root, Severity: Degrades, Confidence: 0.95}
-	gap := []Gap{{What: "/dev/sdb", Why: "no key"}}
 	for _, tc := range []struct {
 		name     string
 		findings []Finding
-		gaps     []Gap
 		outcome  Outcome
 		cause    string
 	}{
-		{"nothing", nil, nil, Healthy, ""},
-		{"nothing, with a gap", nil, gap, Unknown, ""},
-		{"what degrades is no cause", []Finding{degraded}, nil, Healthy, ""},
-		{"the lower stage", []Finding{sshd, initramfs}, nil, CauseFound, "initramfs-damaged"},
-		{"what explains another", []Finding{initramfs, full}, nil, CauseFound, "disk-full"},
-		{"a guess is no cause", []Finding{guess, sshd}, nil, CauseFound, "sshd-config-invalid"},
-		{"nor is a machine with a guess healthy", []Finding{guess}, nil, Unknown, ""},
+		{"nothing", nil, NothingFound, ""},
+		{"what degrades is no cause", []Finding{degraded}, NothingFound, ""},
+		{"the lower stage", []Finding{sshd, initramfs}, CauseFound, "initramfs-damaged"},
+		{"what explains another", []Finding{initramfs, full}, CauseFound, "disk-full"},
+		{"a guess is no cause", []Finding{guess, sshd}, CauseFound, "sshd-config-invalid"},
+		{"nor is a machine with a guess healthy", []Finding{guess}, NothingFound, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			sorted, verdict := Judge(tc.findings, tc.gaps)
+			sorted, verdict := Judge(tc.findings)
 			if verdict.Outcome != tc.outcome || verdict.Finding != tc.cause {
 				t.Errorf("verdict %+v, want %s %s", verdict, tc.outcome, tc.cause)
 			}

@@ -18,6 +18,8 @@ type Report struct {
 	NotExamined []Gap           `json:"not_examined"`
 	Disks       []ExaminedDisk  `json:"disks"`
 	Systems     []SystemSummary `json:"systems"`
+	// Proof is what showed that the machine works while it was diagnosed; nil where nothing did.
+	Proof *Proof `json:"proof,omitempty"`
 	// ExaminedIn is how many seconds the look at the disks took; 0: there was none.
 	ExaminedIn float64 `json:"examined_in"`
 	// Recorded is the hardware that the newest inspection found; nil where there was none.
@@ -40,7 +42,12 @@ type SystemSummary struct {
 
 // Judge puts the report's findings into their order and sets its verdict. Lists without elements are written as such and not as null.
 func (r *Report) Judge() {
-	r.Findings, r.Verdict = Judge(r.Findings, r.NotExamined)
+	r.Findings, r.Verdict = Judge(r.Findings)
+	mayBlock := slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == BlocksBoot || f.Severity == BlocksAccess })
+	if r.Verdict.Outcome == NothingFound && r.Proof != nil && !mayBlock {
+		r.Verdict.Outcome, r.Verdict.Proof = Works, r.Proof
+	}
+	r.Verdict.Ladder = r.ladder()
 	r.Observed, r.Findings, r.NotExamined = notNil(r.Observed), notNil(r.Findings), notNil(r.NotExamined)
 	r.Disks, r.Systems = notNil(r.Disks), notNil(r.Systems)
 }

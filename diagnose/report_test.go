@@ -16,7 +16,7 @@ import (
 // TestVerdictOfOneThatExplainsItself: a finding that names its own id among its consequences is still the cause.
 func TestVerdictOfOneThatExplainsItself(t *testing.T) {
 	f := Finding{ID: "disk-full", Stage: Target, Severity: BlocksBoot, Confidence: 0.9, Explains: []string{"disk-full"}}
-	if _, v := Judge([]Finding{f}, nil); v.Outcome != CauseFound || v.Finding != f.ID {
+	if _, v := Judge([]Finding{f}); v.Outcome != CauseFound || v.Finding != f.ID {
 		t.Errorf("%+v", v)
 	}
 }
@@ -28,24 +28,24 @@ func TestConsequencesArePresent(t *testing.T) {
 	}
 	cause := Finding{ID: "root-argument-missing", Stage: Root, Severity: BlocksBoot, Confidence: 0.9, Explains: []string{"fstab-device-missing", "never-found"}, Evidence: []Evidence{{Kind: FromFile}}}
 	follows := Finding{ID: "fstab-device-missing", Stage: Target, Severity: BlocksBoot, Confidence: 0.9, Evidence: []Evidence{{Kind: FromFile}}}
-	_, v := Judge([]Finding{console("console-loader-prompt", Loader), console("console-root-missing", Root), follows, cause}, nil)
+	_, v := Judge([]Finding{console("console-loader-prompt", Loader), console("console-root-missing", Root), follows, cause})
 	if v.Finding != cause.ID || strings.Join(v.Consequences, " ") != "fstab-device-missing console-root-missing" {
 		t.Errorf("%+v", v)
 	}
 }
 
-// TestUnexaminedDisksAreNotHealthy: a diagnosis whose disks nobody looked at does not call its machine healthy, and says why once.
-func TestUnexaminedDisksAreNotHealthy(t *testing.T) {
+// TestUnexaminedDisksAreAGap: a diagnosis whose disks nobody looked at does not call its machine healthy, and says why once.
+func TestUnexaminedDisksAreAGap(t *testing.T) {
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		change  func(*Record)
 		outcome Outcome
 		why     string
 	}{
-		"nobody looked":               {func(*Record) {}, Unknown, "the machine was not booted"},
-		"the agent said why":          {func(r *Record) { r.AddDiskGap("no ramdisk\x1b[31m password=hunter2") }, Unknown, "no ramdisk?[31m password=" + Masked},
-		"something else has a reason": {func(r *Record) { r.AddGap("event log", "no answer") }, Unknown, "no answer"},
-		"the disks were examined":     {func(r *Record) { r.Report.ExaminedIn = 0.1 }, Healthy, ""},
+		"nobody looked":               {func(*Record) {}, NothingFound, "the machine was not booted"},
+		"the agent said why":          {func(r *Record) { r.AddDiskGap("no ramdisk\x1b[31m password=hunter2") }, NothingFound, "no ramdisk?[31m password=" + Masked},
+		"something else has a reason": {func(r *Record) { r.AddGap("event log", "no answer") }, NothingFound, "no answer"},
+		"the disks were examined":     {func(r *Record) { r.Report.ExaminedIn = 0.1 }, NothingFound, ""},
 	} {
 		var r Record
 		c.change(&r)
@@ -62,7 +62,11 @@ func TestUnexaminedDisksAreNotHealthy(t *testing.T) {
 				disks++
 			}
 		}
-		if want := map[Outcome]int{Unknown: 1}[c.outcome]; disks != want {
+		want := 1
+		if r.Report.ExaminedIn > 0 {
+			want = 0
+		}
+		if disks != want {
 			t.Errorf("%s: %d gaps of the disks, want %d", name, disks, want)
 		}
 	}
@@ -172,5 +176,66 @@ func TestFindingsNameTheirSystem(t *testing.T) {
 	}
 	if text := strings.Join(got, " "); text != "sshd-config-invalid@/dev/sdb1@/dev/sdb disk-failing@@ systems-several@@" {
 		t.Errorf("findings: %s", text)
+	}
+}
+
+// TestLadder: for each stage, a verdict says whether it was examined, in part, or not, and why.
+func TestLadder(t *testing.T) {
+	looked := func(gaps ...Gap) Report {
+		return Report{ExaminedIn: 3, Systems: []SystemSummary{{Root: "/dev/sda1"}}, Observed: []Observation{{Name: "power", Text: "power off"}}, NotExamined: gaps}
+	}
+	for name, c := range map[string]struct {
+		report Report
+		want   map[Stage]Coverage // all other stages are examined
+	}{
+		"all":                   {looked(), nil},
+		"sshd's configuration":  {looked(Gap{"/etc/ssh/sshd_config", "too large"}), map[Stage]Coverage{SSHD: Partly, Login: Partly}},
+		"an initramfs":          {looked(Gap{"/boot/initrd.img-6.1", "it is compressed with xz"}), map[Stage]Coverage{Initramfs: Partly}},
+		"the BMC's log":         {looked(Gap{"event log", "no answer"}), map[Stage]Coverage{Power: Partly, Firmware: Partly}},
+		"nobody looked":         {Report{Observed: []Observation{{Name: "power", Text: "power on"}}}, map[Stage]Coverage{Loader: NotExamined, Kernel: NotExamined, Initramfs: NotExamined, Root: NotExamined, Init: NotExamined, Target: NotExamined, Network: NotExamined, SSHD: NotExamined, Login: NotExamined}},
+		"no system on the disk": {Report{ExaminedIn: 1, Observed: []Observation{{Name: "power", Text: "power off"}}, NotExamined: []Gap{{"/dev/sda2", "no key"}}}, map[Stage]Coverage{Loader: NotExamined, Kernel: NotExamined, Initramfs: NotExamined, Root: NotExamined, Init: NotExamined, Target: NotExamined, Network: NotExamined, SSHD: NotExamined, Login: NotExamined}},
+	} {
+		c.report.Judge()
+		if len(c.report.Verdict.Ladder) != len(Stages()) {
+			t.Errorf("%s: %d rungs", name, len(c.report.Verdict.Ladder))
+		}
+		for _, rung := range c.report.Verdict.Ladder {
+			want := c.want[rung.Stage]
+			if want == "" {
+				want = Examined
+			}
+			if rung.Coverage != want || (rung.Gap == "") != (want == Examined) || strings.Contains(rung.Gap, "too large") {
+				t.Errorf("%s: %+v, want %s", name, rung, want)
+			}
+		}
+	}
+}
+
+// TestWorksNeedsAProof: only a proof makes a machine work, and what may block is stronger than the proof.
+func TestWorksNeedsAProof(t *testing.T) {
+	proof := &Proof{Kind: ProofPerson, Text: "alice has logged in"}
+	guess := Finding{ID: "guess", Stage: Loader, Severity: BlocksBoot, Confidence: 0.3}
+	for name, c := range map[string]struct {
+		report Report
+		want   Outcome
+	}{
+		"nothing":                 {Report{ExaminedIn: 1}, NothingFound},
+		"a proof":                 {Report{Proof: proof}, Works},
+		"a proof against a guess": {Report{Proof: proof, Findings: []Finding{guess}}, NothingFound},
+	} {
+		c.report.Judge()
+		if v := c.report.Verdict; v.Outcome != c.want || (v.Proof != nil) != (c.want == Works) {
+			t.Errorf("%s: %+v, want %s", name, v, c.want)
+		}
+	}
+}
+
+// TestFormerOutcomes: reports that older releases stored say no more than was known.
+func TestFormerOutcomes(t *testing.T) {
+	for text, want := range map[string]Outcome{"healthy": NothingFound, "unknown": NothingFound, "cause-found": CauseFound, "works": Works, "": ""} {
+		var r Report
+		if err := json.Unmarshal([]byte(`{"verdict":{"outcome":"`+text+`"}}`), &r); err != nil || r.Verdict.Outcome != want {
+			t.Errorf("%q: %q, %v", text, r.Verdict.Outcome, err)
+		}
 	}
 }

@@ -97,6 +97,11 @@ func hideDiskTexts(d *diagnose.Record) {
 			f.Evidence[j].Text, f.Evidence[j].Command = hiddenDiskText, nil
 		}
 	}
+	for _, proof := range []**diagnose.Proof{&d.Report.Proof, &d.Report.Verdict.Proof} {
+		if *proof != nil {
+			*proof = &diagnose.Proof{Kind: (*proof).Kind, Text: hiddenDiskText}
+		}
+	}
 	for i := range d.Report.Systems {
 		d.Report.Systems[i].Name = hiddenDiskText
 	}

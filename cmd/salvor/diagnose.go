@@ -279,9 +279,58 @@ func showDiagnosis(c *clientCall, format textFormat, label string, d metal.Diagn
 
 // verdictTexts are sentences about a node.
 var verdictTexts = map[diagnose.Outcome]string{
-	diagnose.CauseFound: "The cause is found",
-	diagnose.Healthy:    "Nothing was found that keeps the machine from its work",
-	diagnose.Unknown:    "No cause was found, and not everything could be examined",
+	diagnose.CauseFound:   "the cause is found",
+	diagnose.NothingFound: "nothing was found that is known to keep the machine from its work; that it works is not proven",
+	diagnose.Works:        "it works",
+}
+
+// verdictLine is the first line of a report: the verdict, the cause and on which disk it lies, or what proves that the machine works.
+func verdictLine(r *diagnose.Report) string {
+	text := firstOf(verdictTexts[r.Verdict.Outcome], "there is no verdict")
+	if r.Verdict.Proof != nil {
+		text += ": " + r.Verdict.Proof.Text
+	}
+	if cause := causeOf(r); cause != nil {
+		text += ": " + cause.ID + systemText(cause) + ": " + cause.Title
+	}
+	return strings.TrimSuffix(text, ".") + "."
+}
+
+// causeOf is the finding that the verdict names; nil without one.
+func causeOf(r *diagnose.Report) *diagnose.Finding {
+	if i := slices.IndexFunc(r.Findings, func(f diagnose.Finding) bool { return f.ID == r.Verdict.Finding }); i >= 0 && r.Verdict.Outcome == diagnose.CauseFound {
+		return &r.Findings[i]
+	}
+	return nil
+}
+
+// systemText says in which system, and on which disk, a finding lies; empty for what concerns the machine.
+func systemText(f *diagnose.Finding) string {
+	switch {
+	case f.System == "":
+		return ""
+	case f.Disk == "" || f.Disk == f.System:
+		return " on " + f.System
+	}
+	return " on " + f.System + " of " + f.Disk
+}
+
+// nextDiagnosisStep is the command that leads on from a report.
+func nextDiagnosisStep(node string, r *diagnose.Report) string {
+	cause := causeOf(r)
+	switch {
+	case cause != nil && cause.Repair != nil && cause.Repair.Consent != diagnose.ConsentData:
+		root := ""
+		if len(r.Systems) > 1 && cause.System != "" {
+			root = " --root " + cause.System
+		}
+		return fmt.Sprintf("salvor repair %s %s%s --plan", node, cause.ID, root)
+	case cause != nil:
+		return "mend it by hand, as the report says below, in a rescue: salvor node rescue " + node
+	case r.ExaminedIn == 0 && r.Verdict.Outcome != diagnose.Works:
+		return "salvor diagnose " + node + " --reboot, which examines the disks"
+	}
+	return ""
 }
 
 // writeDiagnosis prints the report for a person: the cause first.
@@ -305,9 +354,17 @@ func writeDiagnosis(out io.Writer, width int, node string, d metal.Diagnosis) {
 	case diagnose.Failed:
 		line("", node+": the diagnosis failed: "+d.Problem)
 	}
-	line("", node+": "+firstOf(verdictTexts[r.Verdict.Outcome], "There is no verdict")+".")
+	line("", node+": "+verdictLine(&r))
+	if next := nextDiagnosisStep(node, &r); next != "" {
+		line("", "next: "+next)
+	}
 	if r.Verdict.Outcome == diagnose.CauseFound {
 		line("", writeStages(r.Verdict.Stage))
+	}
+	for _, rung := range r.Verdict.Ladder {
+		if rung.Coverage != diagnose.Examined {
+			line("", fmt.Sprintf("stage %s: %s: %s", rung.Stage, coverageTexts[rung.Coverage], rung.Gap))
+		}
 	}
 	cause := slices.IndexFunc(r.Findings, func(f diagnose.Finding) bool { return f.ID == r.Verdict.Finding })
 	for i, f := range r.Findings {
@@ -316,14 +373,16 @@ func writeDiagnosis(out io.Writer, width int, node string, d metal.Diagnosis) {
 		if i == cause {
 			what = "CAUSE, " + what
 		}
-		line("", fmt.Sprintf("%s (%s, stage %s, %.0f %% sure)", f.ID, what, f.Stage, f.Confidence*100))
+		line("", fmt.Sprintf("%s%s (%s, stage %s, %.0f %% sure)", f.ID, systemText(&f), what, f.Stage, f.Confidence*100))
 		line("  ", f.Title)
 		for _, e := range f.Evidence {
 			line("    ", evidenceText(e))
 		}
 		if f.Repair != nil {
 			line("  ", fmt.Sprintf("Repair (%s): %s It changes: %s.", f.Repair.Consent, f.Repair.Summary, strings.Join(f.Repair.Writes, ", ")))
-			line("  ", f.Repair.Loses)
+			if f.Repair.Loses != "" {
+				line("  ", "It may lose: "+f.Repair.Loses)
+			}
 		}
 		if f.ByHand != "" {
 			line("  ", "By hand: "+f.ByHand)
@@ -343,6 +402,9 @@ func writeDiagnosis(out io.Writer, width int, node string, d metal.Diagnosis) {
 		line("", "not examined: "+g.What+": "+g.Why)
 	}
 }
+
+// coverageTexts say how much of a stage was examined.
+var coverageTexts = map[diagnose.Coverage]string{diagnose.Partly: "examined in part", diagnose.NotExamined: "not examined"}
 
 // writeStages draws how far the machine gets.
 func writeStages(broken diagnose.Stage) string {

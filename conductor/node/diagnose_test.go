@@ -95,7 +95,7 @@ func TestDiagnosePutsTheMachineBack(t *testing.T) {
 func TestDiagnoseLeavesARunningMachineAlone(t *testing.T) {
 	b := newDiagnosed(t, metal.PowerOn)
 	d := b.diagnose(t, metal.DiagnoseArgs{})
-	if d.State != diagnose.Finished || d.Report.Verdict.Outcome != diagnose.Unknown || !strings.Contains(gapsOf(d), "only --reboot restarts it") {
+	if d.State != diagnose.Finished || d.Report.Verdict.Outcome != diagnose.NothingFound || !strings.Contains(gapsOf(d), "only --reboot restarts it") {
 		t.Errorf("diagnosis %+v", d)
 	}
 	if b.running != "system" || b.systemOn != 0 || b.finals != 0 {
@@ -114,7 +114,7 @@ func TestDiagnoseOfAMachineThatIsSwitchedOnMeanwhile(t *testing.T) {
 		return metal.PowerOff
 	}
 	d := b.diagnose(t, metal.DiagnoseArgs{})
-	if d.State != diagnose.Failed || !strings.Contains(gapsOf(d), "the machine is on") || d.Report.Verdict.Outcome != diagnose.Unknown || b.media != "" || b.finals != 0 {
+	if d.State != diagnose.Failed || !strings.Contains(gapsOf(d), "the machine is on") || d.Report.Verdict.Outcome != diagnose.NothingFound || b.media != "" || b.finals != 0 {
 		t.Errorf("diagnosis %+v, %s", d, b.picture(t))
 	}
 	if n := b.stored(t); n.ProvisionState != metal.Active || n.Rescue != nil || n.LastError != "" {
@@ -135,7 +135,7 @@ func TestDiagnoseByAForeignAgent(t *testing.T) {
 	b := newDiagnosed(t, metal.PowerOn)
 	b.agent.fails = "diagnose.examine"
 	d := b.diagnose(t, metal.DiagnoseArgs{Reboot: true})
-	if d.State != diagnose.Finished || d.Report.Verdict.Outcome != diagnose.Unknown || !strings.Contains(gapsOf(d), "disks: the agent could not examine the disks") {
+	if d.State != diagnose.Finished || d.Report.Verdict.Outcome != diagnose.NothingFound || !strings.Contains(gapsOf(d), "disks: the agent could not examine the disks") {
 		t.Errorf("diagnosis %+v", d)
 	}
 	if n := b.stored(t); n.ProvisionState != metal.Active || b.running != "system" {
@@ -148,7 +148,7 @@ func TestDiagnoseWhoseRescueFails(t *testing.T) {
 	b := newDiagnosed(t, metal.PowerOn)
 	b.refuses[driver.Rescuing] = problem.Invalidf("no such network")
 	d := b.diagnose(t, metal.DiagnoseArgs{Reboot: true})
-	if d.State != diagnose.Failed || !strings.Contains(d.Problem, "no such network") || len(d.Report.Observed) == 0 || d.Report.Verdict.Outcome != diagnose.Unknown {
+	if d.State != diagnose.Failed || !strings.Contains(d.Problem, "no such network") || len(d.Report.Observed) == 0 || d.Report.Verdict.Outcome != diagnose.NothingFound {
 		t.Errorf("diagnosis %+v", d)
 	}
 	if n := b.stored(t); n.ProvisionState != metal.Active || b.running != "system" {
@@ -168,7 +168,7 @@ func TestDiagnoseRefusesToBoot(t *testing.T) {
 			b := newDiagnosed(t, metal.PowerOn)
 			change(t, b, func(n *metal.Node) { with(b, n) })
 			d := b.diagnose(t, metal.DiagnoseArgs{Reboot: true})
-			if d.State != diagnose.Finished || !strings.Contains(gapsOf(d), "disks: ") || d.Report.Verdict.Outcome != diagnose.Unknown || b.systemOn != 0 || b.finals != 0 {
+			if d.State != diagnose.Finished || !strings.Contains(gapsOf(d), "disks: ") || d.Report.Verdict.Outcome != diagnose.NothingFound || b.systemOn != 0 || b.finals != 0 {
 				t.Errorf("diagnosis %+v, %s", d, b.picture(t))
 			}
 		})
@@ -276,7 +276,7 @@ func TestDiagnoseInRescueWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	b := rescued(t, func(b *bench) { b.agentVersion = "10.0.0" })
 	d := b.diagnose(t, metal.DiagnoseArgs{Reboot: true})
-	if d.State != diagnose.Finished || d.Report.Verdict.Outcome != diagnose.Unknown || !strings.Contains(gapsOf(d), "disks: the rescue ramdisk has another agent") {
+	if d.State != diagnose.Finished || d.Report.Verdict.Outcome != diagnose.NothingFound || !strings.Contains(gapsOf(d), "disks: the rescue ramdisk has another agent") {
 		t.Errorf("diagnosis %+v", d)
 	}
 	if n := b.stored(t); n.ProvisionState != metal.Rescue || b.running != "ramdisk" {

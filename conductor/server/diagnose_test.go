@@ -122,7 +122,7 @@ func TestDiagnoseServerNotExamined(t *testing.T) {
 			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
 			h.work(t)
 			d := h.diagnosis(t)
-			if d.State != c.state || d.Report.Verdict.Outcome != diagnose.Unknown || len(d.Report.NotExamined) != 1 || !strings.Contains(d.Report.NotExamined[0].Why, c.says) || d.Problem != "" != (c.state == diagnose.Failed) {
+			if d.State != c.state || d.Report.Verdict.Outcome != diagnose.NothingFound || len(d.Report.NotExamined) != 1 || !strings.Contains(d.Report.NotExamined[0].Why, c.says) || d.Problem != "" != (c.state == diagnose.Failed) {
 				t.Errorf("the diagnosis is %+v", d)
 			}
 			if s := h.now(t); s.State != c.options.state || s.Fault != nil {

@@ -99,15 +99,15 @@ func TestHostileConsole(t *testing.T) {
 func TestConsoleIsASymptom(t *testing.T) {
 	console := ConsoleFindings(kernelBegin + "(initramfs) \n")
 	disk := diagnose.Finding{ID: "fstab-device-missing", Stage: diagnose.Initramfs, Severity: diagnose.BlocksBoot, Confidence: 0.6, Evidence: []diagnose.Evidence{{Kind: diagnose.FromFile}}}
-	if _, verdict := diagnose.Judge(append(console, disk), nil); verdict.Finding != disk.ID || len(verdict.Consequences) != 1 {
+	if _, verdict := diagnose.Judge(append(console, disk)); verdict.Finding != disk.ID || len(verdict.Consequences) != 1 {
 		t.Errorf("%+v", verdict)
 	}
 	later := disk
 	later.Stage = diagnose.Target
-	if _, verdict := diagnose.Judge(append(console, later), nil); verdict.Finding != disk.ID {
+	if _, verdict := diagnose.Judge(append(console, later)); verdict.Finding != disk.ID {
 		t.Errorf("%+v", verdict)
 	}
-	if _, verdict := diagnose.Judge(console, nil); verdict.Finding != "console-initramfs-prompt" {
+	if _, verdict := diagnose.Judge(console); verdict.Finding != "console-initramfs-prompt" {
 		t.Errorf("%+v", verdict)
 	}
 }

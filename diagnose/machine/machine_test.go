@@ -88,8 +88,8 @@ func TestHardwareIsNoCause(t *testing.T) {
 	for range 9 {
 		s.Events = append(s.Events, Event{Critical: true, Sensor: "DIMM A1", Message: "Uncorrectable ECC"})
 	}
-	findings, verdict := diagnose.Judge(s.Findings(), nil)
-	if verdict.Outcome != diagnose.Healthy || len(findings) != 1 || len(findings[0].Evidence) != maxHardwareEvidence {
+	findings, verdict := diagnose.Judge(s.Findings())
+	if verdict.Outcome != diagnose.NothingFound || len(findings) != 1 || len(findings[0].Evidence) != maxHardwareEvidence {
 		t.Errorf("%+v %+v", verdict, findings)
 	}
 }

@@ -145,7 +145,7 @@ func checkAccessCase(t *testing.T, tc accessCase, findings []diagnose.Finding) {
 	if f.Severity != tc.want || (tc.line > 0 && f.Evidence[0].Line != tc.line) {
 		t.Errorf("%+v; want %s, line %d", f, tc.want, tc.line)
 	}
-	if _, verdict := diagnose.Judge(findings, nil); f.Severity == diagnose.BlocksAccess && verdict.Finding != tc.id {
+	if _, verdict := diagnose.Judge(findings); f.Severity == diagnose.BlocksAccess && verdict.Finding != tc.id {
 		t.Errorf("the verdict names %s among %+v", verdict.Finding, findings)
 	}
 }

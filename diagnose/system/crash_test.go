@@ -106,7 +106,7 @@ func TestPanicStages(t *testing.T) {
 	for range 2 {
 		crashedAt(in, 60, crashLog(2, "VFS: Unable to mount root fs on unknown-block(0,0)", "mount_block_root"))
 	}
-	if _, verdict := diagnose.Judge(findingsOf(t, in), nil); verdict.Finding != "initramfs-missing" {
+	if _, verdict := diagnose.Judge(findingsOf(t, in)); verdict.Finding != "initramfs-missing" {
 		t.Errorf("the verdict names %s", verdict.Finding)
 	}
 }

@@ -104,7 +104,7 @@ func TestRulesWithoutRoot(t *testing.T) {
 	if len(gaps) > 0 {
 		t.Errorf("gaps %+v", gaps)
 	}
-	if _, verdict := diagnose.Judge(found, gaps); verdict.Finding != "superblock-missing" {
+	if _, verdict := diagnose.Judge(found); verdict.Finding != "superblock-missing" {
 		t.Errorf("verdict %+v of %+v", verdict, found)
 	}
 }

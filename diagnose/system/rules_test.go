@@ -97,7 +97,7 @@ func TestRuleCases(t *testing.T) {
 				if found[at].Severity != tc.severity {
 					t.Errorf("severity %s, want %s", found[at].Severity, tc.severity)
 				}
-				if _, verdict := diagnose.Judge(found, nil); isBlocking(tc.severity) && verdict.Finding != tc.id {
+				if _, verdict := diagnose.Judge(found); isBlocking(tc.severity) && verdict.Finding != tc.id {
 					t.Errorf("the verdict names %s", verdict.Finding)
 				}
 				return

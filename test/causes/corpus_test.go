@@ -142,8 +142,8 @@ func TestDocument(t *testing.T) {
 	cases := Cases()
 	results := map[string]Result{
 		cases[0].Name: {Case: cases[0].Name, Disks: cases[0].Digest(), Outcome: string(diagnose.CauseFound), Cause: cases[0].Faults[0].IDs[0], Named: cases[0].Faults[0].IDs[:1], Seconds: 2},
-		cases[1].Name: {Case: cases[1].Name, Disks: "others", Outcome: string(diagnose.Healthy)},
-		cases[2].Name: {Case: cases[2].Name, Disks: cases[2].Digest(), Outcome: string(diagnose.Healthy), Changed: true},
+		cases[1].Name: {Case: cases[1].Name, Disks: "others", Outcome: string(diagnose.NothingFound)},
+		cases[2].Name: {Case: cases[2].Name, Disks: cases[2].Digest(), Outcome: string(diagnose.NothingFound), Changed: true},
 	}
 	text := Document(cases, results, time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC))
 	for _, want := range []string{"Written 2026-11-26. Examined: 2 of ", " | 2 | 1 (50 %) | 0 (0 %) | 1 | 0 | 90 % right", "changed: 1.", "| " + bareName(cases[0]) + " |"} {

@@ -26,10 +26,12 @@ var update = flag.Bool("update", false, "write docs/api/diagnosis.json again")
 
 // allowedValues are those of types that are strings. A diagnosis that runs has no outcome yet, and a verdict without a cause no stage.
 var allowedValues = map[reflect.Type][]any{
-	reflect.TypeFor[diagnose.State]():    {diagnose.Running, diagnose.Finished, diagnose.Failed},
-	reflect.TypeFor[diagnose.Outcome]():  {diagnose.Outcome(""), diagnose.CauseFound, diagnose.Healthy, diagnose.Unknown},
-	reflect.TypeFor[diagnose.Severity](): {diagnose.BlocksBoot, diagnose.BlocksAccess, diagnose.Degrades, diagnose.Info},
-	reflect.TypeFor[diagnose.Consent]():  {diagnose.ConsentSettings, diagnose.ConsentFiles, diagnose.ConsentBoot, diagnose.ConsentData},
+	reflect.TypeFor[diagnose.State]():     {diagnose.Running, diagnose.Finished, diagnose.Failed},
+	reflect.TypeFor[diagnose.Outcome]():   {diagnose.Outcome(""), diagnose.CauseFound, diagnose.NothingFound, diagnose.Works, diagnose.FormerOutcomes()[0], diagnose.FormerOutcomes()[1]},
+	reflect.TypeFor[diagnose.Coverage]():  {diagnose.Examined, diagnose.Partly, diagnose.NotExamined},
+	reflect.TypeFor[diagnose.ProofKind](): {diagnose.ProofLogin, diagnose.ProofSSHD, diagnose.ProofPerson},
+	reflect.TypeFor[diagnose.Severity]():  {diagnose.BlocksBoot, diagnose.BlocksAccess, diagnose.Degrades, diagnose.Info},
+	reflect.TypeFor[diagnose.Consent]():   {diagnose.ConsentSettings, diagnose.ConsentFiles, diagnose.ConsentBoot, diagnose.ConsentData},
 	reflect.TypeFor[diagnose.EvidenceKind](): {
 		diagnose.FromFile, diagnose.FromTool, diagnose.FromDevice, diagnose.FromConsole, diagnose.FromEventLog, diagnose.FromBMC, diagnose.FromRecord,
 	},

@@ -11,7 +11,7 @@ const stages = ["power", "firmware", "loader", "kernel", "initramfs", "root", "i
 const severities = {
   "blocks-boot": ["bad", "keeps it from booting"], "blocks-access": ["bad", "keeps people from logging in"], degrades: ["warn", "degrades it"], info: ["still", "for information"],
 };
-const outcomes = {"cause-found": ["bad", "The cause is found"], healthy: ["good", "Nothing was found that hinders it"], unknown: ["wait", "The cause is not known"]};
+const outcomes = {"cause-found": ["bad", "The cause is found"], "nothing-found": ["wait", "Nothing known was found that hinders it"], works: ["good", "It works"]};
 const states = {running: ["work", "under way"], finished: ["good", "finished"], failed: ["bad", "failed"]};
 const consents = {settings: "settings outside of the disks", files: "files that can be restored one by one", boot: "boot loaders, partition tables and other blocks", data: "it may lose data"};
 
@@ -78,7 +78,7 @@ export async function diagnoses(view) {
 }
 
 function verdictText(v) {
-  return (outcomes[v.outcome]?.[1] ?? "There is no verdict yet") + (v.finding ? `: ${v.finding}` : "");
+  return (outcomes[v.outcome]?.[1] ?? "There is no verdict yet") + (v.finding ? `: ${v.finding}` : "") + (v.proof ? `: ${v.proof.text}` : "");
 }
 
 // report shows a diagnosis, under way or ended.
@@ -104,21 +104,23 @@ function report(d) {
   ];
 }
 
-// stageStates says of each stage whether the machine gets through it. What lies behind a broken stage is not reached; without a verdict nothing is known
-// but the power that was read.
+// stageStates says of each stage whether the machine gets through it, or how much of the stage was examined. What lies behind a broken stage is not
+// reached; that a stage is reached is said only of a machine that works, and of the power that was read.
 function stageStates(r, state) {
   const v = r.verdict ?? {};
   const isOn = r.observed?.some((o) => o.name === "power" && o.text === "power on");
   const broken = v.outcome === "cause-found" ? stages.indexOf(v.stage) : -1;
+  const coverage = new Map((v.ladder ?? []).map((rung) => [rung.stage, rung.coverage]));
   return stages.map((stage, i) => {
-    if (state === "running" || v.outcome === "unknown" || !v.outcome) return stage === "power" && isOn ? "reached" : "unknown";
-    if (broken < 0 || i < broken) return "reached";
-    return i === broken ? "broken" : "missed";
+    if (stage === "power" && isOn || v.outcome === "works") return "reached";
+    if (state === "running" || !v.outcome) return "unknown";
+    if (broken >= 0 && i >= broken) return i === broken ? "broken" : "missed";
+    return coverage.get(stage) ?? "unknown";
   });
 }
 
-const stageWords = {reached: "reached", broken: "broken", missed: "not reached", unknown: "not known"};
-const stageMarks = {reached: "good", broken: "bad", missed: "still", unknown: "wait"};
+const stageWords = {reached: "reached", broken: "broken", missed: "not reached", unknown: "not known", examined: "examined, nothing found", partly: "examined in part", "not-examined": "not examined"};
+const stageMarks = {reached: "good", broken: "bad", missed: "still", unknown: "wait", examined: "still", partly: "warn", "not-examined": "wait"};
 
 // ladder draws the stages of a boot from the first to the last, each with a shape and a word.
 function ladder(r, state) {
@@ -131,7 +133,7 @@ function ladder(r, state) {
 function finding(f, key) {
   const [kind, text] = severities[f.severity] ?? ["still", f.severity];
   return h("article", {class: "finding", "data-finding": f.id},
-    h("h3", null, f.title), h("p", {class: "strip"}, badge(kind, text), h("code", null, f.id), h("span", null, `stage ${f.stage}`), h("span", null, `${Math.round((f.confidence ?? 0) * 100)} % sure`)),
+    h("h3", null, f.title), h("p", {class: "strip"}, badge(kind, text), h("code", null, f.id), f.system && h("span", null, `on ${f.system}${f.disk && f.disk !== f.system ? ` of ${f.disk}` : ""}`), h("span", null, `stage ${f.stage}`), h("span", null, `${Math.round((f.confidence ?? 0) * 100)} % sure`)),
     h("ul", {class: "evidence"}, (f.evidence ?? []).map((e) => h("li", null, evidence(e)))),
     f.repair && facts([["Proposed repair", f.repair.summary], ["Consent it needs", [h("code", null, f.repair.consent), " ", consents[f.repair.consent]]],
       ["What it writes", (f.repair.writes ?? []).join(", ")], ["What it may lose", f.repair.loses]]),
