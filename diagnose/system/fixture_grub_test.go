@@ -48,15 +48,13 @@ func grubModule(name, release string) string {
 
 // lzmaPacker writes a raw LZMA stream that holds literals only.
 type lzmaPacker struct {
-	low       uint64
-	rng       uint32
-	cache     byte
-	pending   int
-	started   bool
-	out       []byte
-	isMatch   [4]uint16
-	literals  [8 * 0x300]uint16
-	positions int
+	low      uint64
+	rng      uint32
+	cache    byte
+	pending  int
+	out      []byte
+	isMatch  [4]uint16
+	literals [8 * 0x300]uint16
 }
 
 func (p *lzmaPacker) shiftLow() {

@@ -207,7 +207,7 @@ func (b *bootedModules) lookDriver(s *diagnose.System, nic *diagnose.NIC) *diagn
 		f.Confidence = 0.4
 	case b.inInitramfs(module):
 		f.Severity, f.Explains = diagnose.Degrades, nil
-		f.Title = appendToSentence(f.Title, "; the initramfs still loads its own copy, until somebody builds it anew")
+		f.Title = appendToSentence(f.Title, "; the initramfs still loads its own copy, until someone builds it anew")
 	}
 	return f
 }
