@@ -508,7 +508,7 @@ var nativeSteps = []auditStep{
 	{ask: `POST /salvor/v1/clusters {"name":"g1","url":"https://127.0.0.1:9","user":"grackle","password":"grackle","insecure":true}`},
 	{ask: `DELETE /salvor/v1/clusters/g1`},
 	{ask: `DELETE /salvor/v1/hosts/{host}/quarantine/disk1`, fields: []string{"disk1"}},
-	{ask: `POST /salvor/v1/hosts/{host}/quarantine/disk1/restore {"server":"{server}"}`, first: newServer(compute.Stopped), fields: []string{"disk1"}},
+	{ask: `POST /salvor/v1/hosts/{host}/quarantine/disk1/restore {"server":"{server}","other_project":true}`, first: newServer(compute.Stopped), fields: []string{"disk1"}},
 	{ask: `POST /salvor/v1/rescue-images {"name":"system","kind":"kernel","access":"channel","location":"a/vmlinuz","ramdisk":"a/initrd","location_type":"file","default":true,"force":true}`},
 	{ask: `POST /salvor/v1/servers/{server}/modify {"action":"rescue","keys":["` + publicKey + `"]}`, first: newServer(compute.Stopped)},
 	{ask: `POST /compute/v2.1/servers/{server}/action {"os-start":null}`, first: newServer(compute.Stopped)},
