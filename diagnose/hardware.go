@@ -33,7 +33,7 @@ type RecordedHardware struct {
 	Fitted bool `json:"fitted,omitempty"`
 }
 
-// Change is something that somebody did to the machine through salvor.
+// Change is something that someone did to the machine through salvor.
 type Change struct {
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
