@@ -76,7 +76,13 @@ func (d *Data) readMethod(n *Network, name string, g dataNetwork) bool {
 		n.Method = Info6
 	case kind == "ipv6_dhcp" || kind == "ipv6_dhcpv6-stateful":
 		n.Method = DHCP6
-	case strings.HasPrefix(kind, "ipv6"): // ipv6_slaac and its like
+	case kind == "ipv6_slaac":
+		n.Method = Router6
+	case g.Address != "": // an address can be set, whatever its network is called
+		d.leaveOut("%s: its type %s is not known, so its address is set as it stands", name, quote(g.Type))
+		return d.readStatic(n, name, g)
+	case strings.HasPrefix(kind, "ipv6"):
+		d.leaveOut("%s: its type %s is not known, so router advertisements are followed", name, quote(g.Type))
 		n.Method = Router6
 	default:
 		d.leaveOut("%s: its type %s is not known", name, quote(g.Type))

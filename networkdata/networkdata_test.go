@@ -334,3 +334,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestUnknownTypeOfNetwork: an address can be set whatever its network is called, and what is not known is told.
+func TestUnknownTypeOfNetwork(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind, address string
+		method        Method
+		set           bool // a network is left
+		said          string
+	}{
+		{"static", "198.51.100.21/24", Static, true, `its type "static" is not known, so its address is set as it stands`},
+		{"ipv6_odd", "2001:db8::5/64", Static, true, `its type "ipv6_odd" is not known, so its address is set as it stands`},
+		{"ipv6_odd", "", Router6, true, `its type "ipv6_odd" is not known, so router advertisements are followed`},
+		{"odd", "", Static, false, `its type "odd" is not known`},
+	} {
+		text := fmt.Sprintf(`{"links": [{"id": "e0", "type": "phy", "ethernet_mac_address": "52:54:00:aa:00:01"}],
+			"networks": [{"id": "n0", "link": "e0", "type": %q, "ip_address": %q}]}`, c.kind, c.address)
+		d := must.Get(Parse([]byte(text)))(t)
+		set := len(d.Networks) == 1 && d.Networks[0].Method == c.method
+		if set != c.set || !strings.Contains(strings.Join(d.LeftOut, "\n"), c.said) {
+			t.Errorf("type %q, address %q: networks %+v and %q left out, want a network %t with method %d, and %q", c.kind, c.address, d.Networks, d.LeftOut, c.set, c.method, c.said)
+		}
+	}
+}
