@@ -170,7 +170,7 @@ diagnose-times: build ## measure LOOKS=20 diagnoses of a real machine with a boo
 odd: ## change guests between the actions of operations as other tools and people do: in memory, and with root on a real libvirt; run each verb of Redfish behind every odd BMC; set up network data with changed lines, in namespaces and in QEMU
 	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 30m -v -run TestOddNetworkData ./agent/network
 	SALVOR_SWEEP=whole $(GO) test -count 1 -run 'OfOthers|ByOthers|FormerRelease|AnotherLibvirt|LastRun|StateIsCopied' ./hypervisor/libvirt ./conductor/server ./host
-	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 2h -run TestOddBMCs ./test/oddbmc
+	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 2h -run 'TestOddBMCs|TestOddPairsEverywhere' ./test/oddbmc
 	SALVOR_SWEEP=whole E2E='^(TestRealDaemon|TestToolsOfOthers|TestGuest)$$' test/e2e.sh
 
 states: ## write docs/states.md again

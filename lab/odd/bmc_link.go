@@ -177,8 +177,9 @@ var memberKinds = []*BMCKind{
 		serve: changeDocument(func(p Place, _ *http.Request, doc any) any { return withNext(doc, p.Path+"/OddNowhere") })},
 	{Name: "members: nextLink an object", Source: "BMCs that write a link", Scope: ScopeCollection,
 		serve: changeDocument(func(p Place, _ *http.Request, doc any) any { return withNext(doc, odataLink(p.Path+"?$skip=1")) })},
-	{Name: "members: second page by an absolute nextLink", Source: "DSP0266, 7.4: nextLink is any URL", Scope: ScopeCollection, serve: pagedMembers(unknownHost)},
-	{Name: "members: second page by a path", Source: "DSP0266, 7.4", Scope: ScopeCollection, serve: pagedMembers("")},
+	{Name: "members: second page by an absolute nextLink", Source: "DSP0266, 7.4: nextLink is any URL", Scope: ScopeCollection, serve: pagedMembers(func(path string) string { return unknownHost + path })},
+	{Name: "members: second page by a path", Source: "DSP0266, 7.4", Scope: ScopeCollection, serve: pagedMembers(func(path string) string { return path })},
+	{Name: "members: second page by a query alone", Source: "RFC 3986, 4.2: a reference without a path", Scope: ScopeCollection, serve: pagedMembers(func(string) string { return "" })},
 }
 
 func withNext(doc, next any) any {
@@ -214,9 +215,9 @@ func inlineMembers(paths bool) func(Place) serveFunc {
 	}
 }
 
-// pagedMembers shows one member a page.
-func pagedMembers(host string) func(Place) serveFunc {
-	return changeDocument(func(p Place, r *http.Request, doc any) any {
+// pagedMembers shows one member a page; page makes the link to the next page, without its query, of the path of the list.
+func pagedMembers(page func(path string) string) func(Place) serveFunc {
+	return changeDocument(func(_ Place, r *http.Request, doc any) any {
 		o, _ := doc.(map[string]any)
 		all, _ := o["Members"].([]any)
 		at, _ := strconv.Atoi(r.URL.Query().Get("oddpage"))
@@ -225,7 +226,7 @@ func pagedMembers(host string) func(Place) serveFunc {
 		}
 		o["Members"] = all[at : at+1]
 		if at+1 < len(all) {
-			o["Members@odata.nextLink"] = fmt.Sprint(host, p.Path, "?oddpage=", at+1)
+			o["Members@odata.nextLink"] = fmt.Sprint(page(cleanPath(r.URL.Path)), "?oddpage=", at+1)
 		}
 		return o
 	})

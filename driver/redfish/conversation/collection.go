@@ -100,6 +100,10 @@ func (c *Conversation) membersOnce(ref string, most int) ([]link.Link, error) {
 		seen[link.Trim(next)] = true
 		ref = next
 	}
+	// Some BMCs count wrongly, so a short list is told and is no error.
+	if count > len(out) && len(out) < most && c.circles == 0 {
+		c.noteOnce("the list %s counts %d members, and %d of them can be read", driver.Sanitize(ref), count, len(out))
+	}
 	return out[:min(len(out), most)], nil
 }
 

@@ -111,7 +111,7 @@ var ErrNoPath = errors.New("no path on the BMC")
 func Resolve(base, ref string) (*url.URL, error) {
 	to, err := url.Parse(strings.TrimSpace(ref))
 	switch {
-	case err != nil, ref == "", to.Opaque != "", to.Scheme != "" && to.Scheme != "http" && to.Scheme != "https", to.Path == "":
+	case err != nil, ref == "", to.Opaque != "", to.Scheme != "" && to.Scheme != "http" && to.Scheme != "https", to.Path == "" && (to.RawQuery == "" || to.Host != ""):
 		return nil, ErrNoPath
 	}
 	out := &url.URL{Path: to.Path, RawQuery: to.RawQuery, Fragment: to.Fragment}
@@ -119,6 +119,8 @@ func Resolve(base, ref string) (*url.URL, error) {
 		out.RawPath = to.RawPath
 	}
 	switch {
+	case out.Path == "": // a query alone asks the resource itself
+		out.Path, _, _ = strings.Cut(base, "?")
 	case strings.HasPrefix(out.Path, "/"):
 	case strings.HasPrefix(out.Path, "redfish/"):
 		out.Path, out.RawPath = "/"+out.Path, ""

@@ -17,7 +17,9 @@ func TestLinks(t *testing.T) {
 		{"/redfish/v1/", "/redfish/v1/Logs?$skip=5", "/redfish/v1/Logs?$skip=5"},
 		{"/redfish/v1/", "/redfish/v1/%53ystems/1", "/redfish/v1/Systems/1"},
 		{"/redfish/v1/", "@example.org/x", "/redfish/v1/@example.org/x"},
-		{"/redfish/v1/", "", ""}, {"/redfish/v1/", "ftp://host/x", ""}, {"/redfish/v1/", "/ok/%zz", ""}, {"/redfish/v1/", "http://host", ""}, {"/redfish/v1/", "mailto:x", ""},
+		{"/redfish/v1/Logs", "?$skip=5", "/redfish/v1/Logs?$skip=5"},
+		{"/redfish/v1/Logs?$skip=5", "?$skip=10", "/redfish/v1/Logs?$skip=10"},
+		{"/redfish/v1/", "", ""}, {"/redfish/v1/", "http://host?x=1", ""}, {"/redfish/v1/", "ftp://host/x", ""}, {"/redfish/v1/", "/ok/%zz", ""}, {"/redfish/v1/", "http://host", ""}, {"/redfish/v1/", "mailto:x", ""},
 	} {
 		if got := Join(c.base, c.ref); got != c.want {
 			t.Errorf("%q in %s leads to %q, want %q", c.ref, c.base, got, c.want)
