@@ -114,10 +114,12 @@ func (b *redfishBMC) closedRoutes() http.Handler {
 	return mux
 }
 
-// trimSlash makes /x/ and /x one resource: clients differ in which they ask for.
+// trimSlash makes /x/ and /x one resource: clients differ in which they ask for. The request itself stays as the client wrote it, because
+// an odd BMC in front of the service looks at the request again.
 func trimSlash(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := strings.TrimRight(r.URL.Path, "/"); p != "" && p != r.URL.Path {
+			r = r.Clone(r.Context())
 			r.URL.Path = p
 		}
 		next.ServeHTTP(w, r)
