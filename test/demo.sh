@@ -28,6 +28,8 @@ odd=()
 [ -z "${ODD:-}" ] || while IFS= read -r line; do odd+=(--odd "$line"); done <<<"$ODD"
 lab up --bmc "$bmc" --firmware "$firmware" "${odd[@]}" >"$work/lab.json"
 address=$(machine tenant_address)
+# In a list of systems that cannot be read whole, salvor chooses no machine by itself.
+[ -z "${ODD:-}" ] || options=(--driver-info redfish_system_id="$(machine system_id)")
 enrol_machine
 
 cli node power on m1 >/dev/null
