@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -202,8 +203,12 @@ func TestKilledAfterEachAction(t *testing.T) {
 	w := newWorld(t, len(plans["rescue"])+1)
 	for _, verb := range []string{"rescue", "unrescue"} {
 		names := plans[verb]
-		// Stop 0 is after the request; the last one is after the last action.
+		// Stop 0 is after the request; the last one is after the last action. CI takes every second stop,
+		// make prove all. A machine that was not rescued cannot be unrescued, so both verbs take the same ones.
 		for i := range len(names) + 1 {
+			if os.Getenv("SALVOR_SWEEP") != "whole" && i%2 == 1 {
+				continue
+			}
 			m := w.all()[i]
 			last := "the request"
 			if i > 0 {
