@@ -93,6 +93,10 @@ tidy-check:
 
 test-unit test-sweeps test-stories mutants causes e2e e2e-first interop chaos soak flaky bench fleet overload strangers lying-agents check: export SALVOR_BIN = $(CURDIR)/$(BIN)
 
+# Compilers, linters and most tests have small heaps for a short time: a collector that waits longer costs a tenth less of all processor time.
+# The programs that the stories start have Go's own value.
+lint build test-unit test-sweeps: export GOGC := 300
+
 # Many tests wait more than they compute, so twice as many packages are tested at once as there are processors.
 AT_ONCE := $(shell echo $$((2 * $$(nproc))))
 
@@ -100,7 +104,7 @@ AT_ONCE := $(shell echo $$((2 * $$(nproc))))
 UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
 
 # SQLite is C, translated, and works in memory of its own: to watch each of its accesses would make most of the time, and could find nothing of ours.
-RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
+RACE := -race $(foreach module,modernc.org/libc modernc.org/memory modernc.org/sqlite modernc.org/sqlite/lib,-gcflags=$(module)=-race=false)
 
 # Packages that call programs, salvor itself among them, those of an agent's steps, and the rules of a diagnosis share no memory among
 # goroutines: their tests run without the race detector, and all others under it. No test runs both ways, but for the sweeps. make soak has all under the race detector.
@@ -116,14 +120,17 @@ racing-of = $$({ printf '%s\n' $(LONGEST); $(GO) list ./...; } | awk '!seen[$$0]
 RACING := -vet=off $(RACE) -tags otlp -p $(AT_ONCE) -count 1 -timeout 20m
 PLAIN := -vet=off -p $(AT_ONCE) -count 1 -timeout 20m
 
+# SWEEPS are the tests of package conductor that test-sweeps runs whole, without the race detector. make soak has them under it.
+SWEEPS := '^Test(Sweep|ReadsOf)'
+
 test-unit: build ## unit and property tests, under the race detector where goroutines share memory
-	$(RUN) -name unit -- $(RACING) -- $(call racing-of,-v '^salvor/test/')
+	$(RUN) -name unit -- $(RACING) -skip $(SWEEPS) -- $(call racing-of,-v '^salvor/test/')
 	$(RUN) -name unit-calling -- $(PLAIN) -- $(call calling-of,-v '^salvor/test/')
 	$(GO) test -vet=off -count 1 -run Tag ./cmd/salvor/serve
 	$(GO) -C tools test -count 1 ./...
 
 test-sweeps: build ## every crash, repetition and failure of every action, write and read of every operation
-	$(RUN) -name sweeps -- $(PLAIN) -parallel 8 -run 'Sweep|Reads' -- ./conductor/...
+	$(RUN) -name sweeps -- $(PLAIN) -parallel 8 -run $(SWEEPS) -- ./conductor/...
 
 test-stories: build ## the stories of test/, under the race detector, with the exporter of traces
 	$(ALONE)

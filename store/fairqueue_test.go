@@ -196,8 +196,8 @@ func TestAcceptedWorkGoesBeforeNewRequests(t *testing.T) {
 	}
 }
 
-// TestReadsOfStepsLeaveRoom: however many steps of jobs read at once, heartbeats and requests still do, and the other way round.
-func TestReadsOfStepsLeaveRoom(t *testing.T) {
+// TestRoomBesideReadsOfSteps: however many steps of jobs read at once, heartbeats and requests still do, and the other way round.
+func TestRoomBesideReadsOfSteps(t *testing.T) {
 	s := openHere(t)
 	look := func(ctx context.Context) error {
 		_, err := s.Nodes(ctx, nil, metal.NodeFilter{}, record.Page{})
