@@ -9,6 +9,7 @@ import (
 	"time"
 
 	fixer "salvor/agent/repair"
+	"salvor/agent/sandbox"
 	"salvor/agent/step"
 	rules "salvor/diagnose/system"
 	"salvor/problem"
@@ -29,10 +30,10 @@ const (
 )
 
 // SandboxCommand is the command of salvor-agent that runs a program of a system under repair. No person calls it.
-const SandboxCommand = fixer.SandboxCommand
+const SandboxCommand = sandbox.Command
 
 // RunInSystem runs that command and returns its exit status.
-func RunInSystem(out io.Writer) int { return fixer.RunInSystem(out) }
+func RunInSystem(out io.Writer) int { return sandbox.RunInSystem(out) }
 
 var repairID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"salvor/agent/examine"
+	"salvor/agent/sandbox"
 	"salvor/diagnose"
 	"salvor/problem"
 	"salvor/repair"
@@ -56,7 +57,7 @@ type systemEditor struct {
 }
 
 // newEditor opens the root of a mounted system. It reads no more files once ctx ends.
-func newEditor(ctx context.Context, m *examine.MountedSystem, sandbox *sandbox) (*systemEditor, error) {
+func newEditor(ctx context.Context, m *examine.MountedSystem, run *sandbox.Runner) (*systemEditor, error) {
 	e := &systemEditor{mounted: m, node: m.Node, nodes: m.Nodes(), files: map[string]*recordedFile{}, room: maxContents}
 	if m.Place == "" {
 		return e, nil
@@ -68,7 +69,9 @@ func newEditor(ctx context.Context, m *examine.MountedSystem, sandbox *sandbox) 
 	root.stopped = ctx.Err
 	e.root = root
 	e.run = func(ctx context.Context, p repair.Program, scope *programScope) (string, int, error) {
-		return sandbox.run(ctx, sandboxOrder{Place: m.Place, Nodes: scope.nodes, Writable: scope.places, WritableNodes: scope.writableNodes}, p)
+		return run.Run(ctx, sandbox.Order{
+			Place: m.Place, Command: p.Command, Environment: p.Environment, Limit: p.Limit, Nodes: scope.nodes, Writable: scope.places, WritableNodes: scope.writableNodes,
+		})
 	}
 	return e, nil
 }

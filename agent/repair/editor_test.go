@@ -130,7 +130,7 @@ func TestEditorStaysInsideOfTheSystem(t *testing.T) {
 	// A link that takes a folder's place after it was resolved is refused by the kernel.
 	must.OK(t, os.Rename(filepath.Join(dir, "var/log"), filepath.Join(dir, "var/old")))
 	must.OK(t, os.Symlink(outside, filepath.Join(dir, "var/log")))
-	if _, err := e.root.open("/var/log/file", unix.O_RDONLY); !errors.Is(err, unix.ELOOP) {
+	if _, err := e.root.Open("/var/log/file", unix.O_RDONLY); !errors.Is(err, unix.ELOOP) {
 		t.Errorf("a link in the middle: %v", err)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"maps"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"salvor/agent/sandbox"
 	"salvor/problem"
 	"salvor/repair"
 )
@@ -32,41 +32,26 @@ const (
 // errSpecialFile is why a socket, a pipe or a device is not described.
 var errSpecialFile = errors.New("is neither a file nor a link nor a folder")
 
-// filesRoot is the mounted root of a system. Its places are absolute in the system and hold no links, as diagnose.Tree resolves them; a place that
-// has become a link is refused by the kernel, and none leads out.
+// filesRoot is the mounted root of a system that is repaired.
 type filesRoot struct {
-	*os.File
+	*sandbox.Root
 	// stopped returns an error once the work is to end; nil: never.
 	stopped func() error
 }
 
 func openRoot(folder string) (*filesRoot, error) {
-	f, err := os.OpenFile(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := sandbox.OpenRoot(folder)
 	if err != nil {
 		return nil, err
 	}
-	return &filesRoot{File: f}, nil
-}
-
-// open opens a place with the flags of open(2).
-func (r *filesRoot) open(place string, flags int) (*os.File, error) {
-	fd, err := unix.Openat2(int(r.Fd()), "./"+strings.TrimPrefix(place, "/"), &unix.OpenHow{
-		Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
-	})
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: place, Err: err}
-	}
-	return os.NewFile(uintptr(fd), place), nil
+	return &filesRoot{Root: root}, nil
 }
 
 // openFolder opens the folder that a place lies in, and returns the place's name there.
 func (r *filesRoot) openFolder(place string) (*os.File, string, error) {
-	folder, err := r.open(path.Dir(place), unix.O_RDONLY|unix.O_DIRECTORY)
+	folder, err := r.Open(path.Dir(place), unix.O_RDONLY|unix.O_DIRECTORY)
 	return folder, path.Base(place), err
 }
-
-// kernelPath is a path by which the kernel finds an open file, whatever its name has become.
-func kernelPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 // state describes what lies at a place, with the content of a file of at most room and maxKept bytes. Without anything there it is nil.
 func (r *filesRoot) state(place string, room int64) (*repair.FileState, []byte, error) {
@@ -123,7 +108,7 @@ func (r *filesRoot) describe(place string, withSum bool, room int64) (*repair.Fi
 
 // openItself opens what lies at a place without following a link there.
 func (r *filesRoot) openItself(place string) (*os.File, error) {
-	return r.open(place, unix.O_PATH|unix.O_NOFOLLOW)
+	return r.Open(place, unix.O_PATH|unix.O_NOFOLLOW)
 }
 
 // readAttributes reads all extended attributes of what lies at a place, of at most room bytes; a file system without any has none.
@@ -170,7 +155,7 @@ func (r *filesRoot) linkPath(place string) (string, func(), error) {
 	if place == "/" {
 		name = "."
 	}
-	return kernelPath(folder) + "/" + name, func() { _ = folder.Close() }, nil
+	return sandbox.KernelPath(folder) + "/" + name, func() { _ = folder.Close() }, nil
 }
 
 // applyAttributes gives a new file the extended attributes of a state. Those that it has beyond are removed.
@@ -207,7 +192,7 @@ func (r *filesRoot) readContent(f *os.File, s *repair.FileState, room int64) ([]
 	if s.Size > maxHashed {
 		return nil, problem.Unsupportedf("it has %d bytes, and a repair compares files of at most %d", s.Size, int64(maxHashed))
 	}
-	opened, err := os.Open(kernelPath(f))
+	opened, err := os.Open(sandbox.KernelPath(f))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"salvor/agent/examine"
+	"salvor/agent/sandbox"
 	"salvor/diagnose"
 	"salvor/problem"
 	"salvor/repair"
@@ -63,7 +64,7 @@ type task struct {
 type planner struct {
 	Request
 	session *examine.OverlaySession
-	sandbox *sandbox
+	sandbox *sandbox.Runner
 	plan    *repair.Plan
 	// done are the findings whose mends changed something, by root and id.
 	done    map[[2]string]bool

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"salvor/agent/examine"
+	"salvor/agent/sandbox"
 	"salvor/diagnose"
 	"salvor/problem"
 	"salvor/repair"
@@ -70,7 +71,7 @@ func (r *Repairer) Plan(ctx context.Context, q Request) (plan *repair.Plan, err 
 			err = errors.Join(err, session.Close(ctx))
 		}
 	}()
-	p := &planner{Request: q, session: session, sandbox: &sandbox{log: r.Log, memory: max(examine.AvailableMemory()/memoryShare, leastMemory), groups: prepareGroups(r.Log)}}
+	p := &planner{Request: q, session: session, sandbox: sandbox.New(r.Log, max(examine.AvailableMemory()/memoryShare, leastMemory))}
 	chunks, disks, err := p.make(ctx)
 	if err != nil {
 		return nil, err

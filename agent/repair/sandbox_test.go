@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"salvor/agent/examine"
+	"salvor/agent/sandbox"
 	"salvor/diagnose"
 	"salvor/problem"
 	"salvor/repair"
@@ -24,24 +25,14 @@ import (
 
 // TestMain is the first process in the namespaces of a program, as salvor-agent is.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == SandboxCommand {
-		os.Exit(RunInSystem(os.Stderr))
-	}
-	if len(os.Args) == 2 && confinedPrograms[os.Args[1]] != nil {
-		confinedPrograms[os.Args[1]]()
-		os.Exit(0)
+	if len(os.Args) == 2 && os.Args[1] == sandbox.Command {
+		os.Exit(sandbox.RunInSystem(os.Stderr))
 	}
 	os.Exit(m.Run())
 }
 
 // newSandboxed edits a folder with a shell in it, whose programs run in a real sandbox.
 func newSandboxed(t *testing.T) (*systemEditor, string) {
-	t.Helper()
-	return newSandboxedIn(t, mountedGroups())
-}
-
-// newSandboxedIn makes the control groups of its programs in a folder.
-func newSandboxedIn(t *testing.T, groups string) (*systemEditor, string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("namespaces are made by root in the ramdisk")
@@ -55,9 +46,8 @@ func newSandboxedIn(t *testing.T, groups string) (*systemEditor, string) {
 		must.OK(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "bin/busybox"), must.Get(os.ReadFile(busybox))(t), 0o755))
-	s := &sandbox{log: slog.New(slog.DiscardHandler), memory: 256 << 20, groups: groups}
 	m := &examine.MountedSystem{System: e.mounted.System, Place: dir}
-	made := must.Get(newEditor(t.Context(), m, s))(t)
+	made := must.Get(newEditor(t.Context(), m, sandbox.New(slog.New(slog.DiscardHandler), 256<<20)))(t)
 	t.Cleanup(func() { _ = made.close() })
 	made.consent = diagnose.ConsentBoot
 	if _, err := made.Run(t.Context(), repair.Program{Command: []string{"/bin/busybox", "true"}}); err != nil && strings.Contains(err.Error(), "make namespaces") {
@@ -89,52 +79,6 @@ func TestProgramOfTheSystem(t *testing.T) {
 	}
 }
 
-// TestProgramIsConfined: it can do nothing to the ramdisk and reach nobody, whatever it tries.
-func TestProgramIsConfined(t *testing.T) {
-	t.Parallel()
-	e, dir := newSandboxed(t)
-	mark := filepath.Join(t.TempDir(), "mark")
-	must.OK(t, os.WriteFile(mark, []byte("x"), 0o600))
-	for name, script := range map[string]string{
-		"mount":      "mkdir -p /tmp/m && mount -t tmpfs none /tmp/m",
-		"unmount":    "umount /proc",
-		"devices":    "mknod /tmp/sda b 8 0",
-		"chroot":     "chroot / /bin/busybox true",
-		"reboot":     "reboot -f",
-		"outside":    "cat " + mark,
-		"network":    "ip link set lo up",
-		"host name":  "hostname x",
-		"sysrq":      "echo h >/proc/sysrq-trigger",
-		"sysfs":      "mount -o remount,rw /sys",
-		"registers":  "any /sys/bus /sys/class /sys/firmware /sys/kernel /sys/devices/* /sys/dev/block/*",
-		"new in sys": "mkdir /sys/x",
-		"sysctl":     "echo 1 >/proc/sys/vm/drop_caches",
-		"namespace":  "unshare -m true",
-		"modules":    "insmod /bin/busybox",
-		"swap":       "swapon /bin/busybox",
-		"clock":      "! date -s 2001-01-01 2>&1 | grep -q permitted",
-		"other pid":  "test -e /proc/" + "2000000000 || test $(ls -d /proc/[0-9]* | wc -l) -gt 8",
-		"disks":      "any /dev/sd* /dev/vd* /dev/nvme* /sys/block",
-		"exit":       "exit 125",
-		"new file":   "echo x >/etc/x",
-		"new name":   "mv /bin/busybox /bin/other",
-		"mode":       "chmod 700 /etc",
-		"remount":    "mount -o remount,rw /",
-		"overlays":   "any /dev/loop* /dev/dm-*",
-	} {
-		script = `any() { for one; do ! test -e "$one" || return 0; done; return 1; }; ` + script
-		if output, err := e.Run(t.Context(), repair.Program{Command: []string{"/bin/busybox", "sh", "-c", script}, Limit: time.Minute}); err == nil {
-			t.Errorf("%s: it could: %s", name, output)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "bin/busybox")); err != nil {
-		t.Errorf("the system is gone: %v", err)
-	}
-	if changed := planOf(t, e); len(changed) != 0 {
-		t.Errorf("changed %+v", changed)
-	}
-}
-
 // TestProgramScope: what a program may write is what its changes name, in the mounts below them too; it has /tmp and /var/tmp for itself.
 func TestProgramScope(t *testing.T) {
 	t.Parallel()
@@ -152,50 +96,6 @@ func TestProgramScope(t *testing.T) {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			t.Errorf("/%s is in the system", name)
 		}
-	}
-}
-
-// TestProgramGroup: with control groups of version 2, a program with all its children and files has one bound of memory and one of processes.
-// Without them this test says so, and shows the files of a group in a folder.
-func TestProgramGroup(t *testing.T) {
-	t.Parallel()
-	root := mountedGroups()
-	if root == "" {
-		t.Log("this machine has no control groups that bound memory and processes: only each process for itself is bounded")
-		g := must.Get(makeGroup(t.TempDir(), 123<<20))(t)
-		for name, want := range map[string]string{"memory.max": "128974848", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "512"} {
-			if got := must.Get(os.ReadFile(filepath.Join(g.folder, name)))(t); string(got) != want {
-				t.Errorf("%s: %q", name, got)
-			}
-		}
-		if err := g.exceeded(1); err != nil {
-			t.Errorf("nothing was exceeded: %v", err)
-		}
-		must.OK(t, os.WriteFile(filepath.Join(g.folder, "pids.events"), []byte("max 3\n"), 0o644))
-		if err := g.exceeded(1); !problem.Is(err, problem.Unavailable) {
-			t.Errorf("processes: %v", err)
-		}
-		must.OK(t, os.WriteFile(filepath.Join(g.folder, "memory.events"), []byte("low 0\noom 1\noom_kill 1\n"), 0o644))
-		if err := g.exceeded(5 << 20); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "5 MiB") {
-			t.Errorf("memory: %v", err)
-		}
-		return
-	}
-	t.Logf("control groups at %s bound programs", root)
-	own := must.Get(os.MkdirTemp(root, "salvor-test-"))(t) // tests that run beside this one have their groups elsewhere
-	t.Cleanup(func() { must.OK(t, unix.Rmdir(own)) })
-	must.OK(t, enableControllers(own))
-	e, _ := newSandboxedIn(t, own)
-	for name, script := range map[string]string{
-		"files":     "dd if=/dev/zero of=/tmp/x bs=1M count=240 && dd if=/dev/zero of=/run/x bs=1M count=240",
-		"processes": "i=0; while [ $i -lt 600 ]; do /bin/busybox sleep 60 & i=$((i+1)); done; wait",
-	} {
-		if _, err := e.Run(t.Context(), repair.Program{Command: []string{"/bin/busybox", "sh", "-c", script}, Limit: time.Minute}); !problem.Is(err, problem.Unavailable) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if left := must.Get(filepath.Glob(filepath.Join(own, "salvor-repair-*")))(t); len(left) != 0 {
-		t.Errorf("left %q", left)
 	}
 }
 
@@ -350,7 +250,7 @@ func TestProgramWritesToNamedDevices(t *testing.T) {
 	e.nodes = nodes
 	e.node = func(device string) (string, error) { return nodes[device], nil }
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	hasLandlock := errno == 0 && version >= moveVersion
+	hasLandlock := errno == 0 && version >= 2
 	t.Logf("the kernel has Landlock: %v", hasLandlock)
 	script := "echo code 1<>/dev/vda && cat /dev/vdb >/tmp/x && mkdir /boot/a && mv /boot/a /boot/b && echo x >/boot/c && mv /boot/c /boot/b/c"
 	script += " && ! echo code 1<>/dev/vdb"

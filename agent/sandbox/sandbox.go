@@ -1,4 +1,6 @@
-package repair
+// Package sandbox runs programs of an installed system on its mounted root, in namespaces of their own. A program has no network, and bounds of time,
+// memory, output and processes. It sees no device but those that its caller names. The package must not know repairs, examinations or rules.
+package sandbox
 
 import (
 	"encoding/json"
@@ -18,12 +20,12 @@ import (
 )
 
 const (
-	// sandboxFailed is the exit status of the first process where it did not start the program, and sandboxTooMany where it ended the program
+	// failedStatus is the exit status of the first process where it did not start the program, and tooManyStatus where it ended the program
 	// because of its processes.
-	sandboxFailed  = 125
-	sandboxTooMany = 124
-	orderFile      = 3
-	maxOrderSize   = 1 << 20
+	failedStatus  = 125
+	tooManyStatus = 124
+	orderFile     = 3
+	maxOrderSize  = 1 << 20
 )
 
 // plainDevices are the devices without hardware behind them that a program is given.
@@ -42,13 +44,13 @@ func RunInSystem(out io.Writer) int {
 	exit, err := runInSystem()
 	if err != nil {
 		fmt.Fprintln(out, err)
-		return sandboxFailed
+		return failedStatus
 	}
 	return exit
 }
 
 func runInSystem() (int, error) {
-	var order sandboxOrder
+	var order processOrder
 	pipe := os.NewFile(orderFile, "order")
 	if err := json.NewDecoder(io.LimitReader(pipe, maxOrderSize)).Decode(&order); err != nil {
 		return 0, fmt.Errorf("read what to run: %w", err)
@@ -80,7 +82,7 @@ func runInSystem() (int, error) {
 	if err := unix.CloseRange(orderFile, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return 0, fmt.Errorf("close the descriptors of others: %w", err)
 	}
-	go watchProcesses(func() { os.Exit(sandboxTooMany) })
+	go watchProcesses(func() { os.Exit(tooManyStatus) })
 	pid, err := syscall.ForkExec(order.Command[0], order.Command, &syscall.ProcAttr{
 		Dir: "/", Env: order.Environment, Files: []uintptr{null.Fd(), 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
@@ -97,7 +99,7 @@ func runInSystem() (int, error) {
 		case ended != pid:
 		case status.Signaled():
 			return 128 + int(status.Signal()), nil
-		case status.ExitStatus() == sandboxFailed, status.ExitStatus() == sandboxTooMany:
+		case status.ExitStatus() == failedStatus, status.ExitStatus() == tooManyStatus:
 			return 1, nil // a program's own status is not taken for ours
 		default:
 			return status.ExitStatus(), nil
@@ -118,13 +120,13 @@ const (
 )
 
 // protectRoot makes the whole root read-only but for some places, which become mounts of their own.
-func protectRoot(root *filesRoot, writable []string) error {
+func protectRoot(root *Root, writable []string) error {
 	for _, place := range writable {
-		f, err := root.open(place, unix.O_PATH)
+		f, err := root.Open(place, unix.O_PATH)
 		if err != nil {
 			return err
 		}
-		err = unix.Mount(kernelPath(f), kernelPath(f), "", unix.MS_BIND|unix.MS_REC, "")
+		err = unix.Mount(KernelPath(f), KernelPath(f), "", unix.MS_BIND|unix.MS_REC, "")
 		if err := errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("bind %s: %w", place, err)
 		}
@@ -134,7 +136,7 @@ func protectRoot(root *filesRoot, writable []string) error {
 		return fmt.Errorf("make the system read-only: %w", err)
 	}
 	for _, place := range writable {
-		f, err := root.open(place, unix.O_PATH) // now that of the mount
+		f, err := root.Open(place, unix.O_PATH) // now that of the mount
 		if err != nil {
 			return err
 		}
@@ -147,14 +149,14 @@ func protectRoot(root *filesRoot, writable []string) error {
 }
 
 // makeRoot makes the mounted system the root, with a /proc, /sys, /dev, /run and /tmp of its own.
-func makeRoot(order sandboxOrder) error {
+func makeRoot(order processOrder) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("part with the mounts of the ramdisk: %w", err)
 	}
 	if err := unix.Mount(order.Place, order.Place, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", order.Place, err)
 	}
-	root, err := openRoot(order.Place)
+	root, err := OpenRoot(order.Place)
 	if err != nil {
 		return err
 	}
@@ -172,14 +174,14 @@ func makeRoot(order sandboxOrder) error {
 		{"/tmp", "tmp", "tmpfs", fmt.Sprintf("mode=1777,size=%d", order.Files), noDevices},
 		{optionalTmp, "tmp", "tmpfs", fmt.Sprintf("mode=1777,size=%d", order.Files), noDevices},
 	} {
-		folder, err := root.open(m.place, unix.O_PATH|unix.O_DIRECTORY)
+		folder, err := root.Open(m.place, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil && (m.place == optionalTmp || m.place == sysFolder) {
 			continue // it is missing, or /var/tmp is a link to /tmp
 		}
 		if err != nil {
 			return fmt.Errorf("the system has no folder for %s: %w", m.place, err)
 		}
-		err = unix.Mount(m.source, kernelPath(folder), m.kind, m.flags, m.options)
+		err = unix.Mount(m.source, KernelPath(folder), m.kind, m.flags, m.options)
 		if err := errors.Join(err, folder.Close()); err != nil {
 			return fmt.Errorf("mount %s: %w", m.place, err)
 		}
@@ -198,13 +200,13 @@ const virtualBlocks = "devices/virtual/block"
 
 // showSysfs mounts of sysfs the folders of the nodes' devices, read-only: grub-probe asks them where partitions begin. A program sees no other device
 // there, because to read a register of the machine may change it.
-func showSysfs(root *filesRoot, nodes map[string]string) error {
-	sys, err := root.open(sysFolder, unix.O_RDONLY|unix.O_DIRECTORY)
+func showSysfs(root *Root, nodes map[string]string) error {
+	sys, err := root.Open(sysFolder, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil // the system has no such folder
 	}
 	defer sys.Close()
-	top := kernelPath(sys)
+	top := KernelPath(sys)
 	numbers := filepath.Join(top, "dev/block")
 	if err := os.MkdirAll(numbers, 0o755); err != nil {
 		return err
@@ -255,13 +257,13 @@ func showDevice(top, name string) error {
 }
 
 // makeDevices shows nodes of the ramdisk's /dev: in a user namespace none can be made.
-func makeDevices(root *filesRoot, nodes map[string]string) error {
-	dev, err := root.open("/dev", unix.O_RDONLY|unix.O_DIRECTORY)
+func makeDevices(root *Root, nodes map[string]string) error {
+	dev, err := root.Open("/dev", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	top := kernelPath(dev)
+	top := KernelPath(dev)
 	show := func(name string) error {
 		place := filepath.Join(top, name)
 		f, err := os.OpenFile(place, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -306,7 +308,7 @@ func makeDevices(root *filesRoot, nodes map[string]string) error {
 }
 
 // changeRoot makes a folder the root of the namespace. The kernel moves the mount of an initramfs nowhere; there the new root lies over it.
-func changeRoot(root *filesRoot) error {
+func changeRoot(root *Root) error {
 	if err := unix.Fchdir(int(root.Fd())); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package repair
+package sandbox
 
 import "golang.org/x/sys/unix"
 
