@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // accountRules are about the files of the accounts, and about what keeps an account from logging in.
@@ -27,66 +28,66 @@ func accountRules() []diagnose.Rule {
 
 func findBrokenAccounts(s *diagnose.System) []diagnose.Finding {
 	tree := s.Files
-	if loginsElsewhere(tree, &sshdConfig{}) != "" && !tree.Exists(passwdPath) {
+	if loginsElsewhere(tree, &config.SSHDConfig{}) != "" && !tree.Exists(config.PasswdPath) {
 		return nil
 	}
 	var out []diagnose.Finding
-	accounts, broken := parsePasswd(tree.Lines(passwdPath))
+	accounts, broken := config.ParsePasswd(tree.Lines(config.PasswdPath))
 	backup := func(file string) *diagnose.Repair {
 		if !tree.Exists(file + "-") {
 			return nil
 		}
 		return repairFiles("Take the lines that are broken or missing from "+file+"-, the system's own backup.", file)
 	}
-	if !slices.ContainsFunc(accounts, func(a account) bool { return a.name == "root" && a.uid == 0 }) {
+	if !slices.ContainsFunc(accounts, func(a config.Account) bool { return a.Name == "root" && a.UID == 0 }) {
 		text := "it has no line for root with the user id 0"
-		if !tree.Exists(passwdPath) {
+		if !tree.Exists(config.PasswdPath) {
 			text = "it does not exist"
 		}
 		out = append(out, diagnose.Finding{
 			ID: "passwd-broken", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.96,
-			Title:    "The user root is not in " + passwdPath + ", because " + text + ".",
-			Evidence: append([]diagnose.Evidence{fileEvidence(passwdPath, 0, text)}, brokenEvidence(passwdPath, broken)...),
+			Title:    "The user root is not in " + config.PasswdPath + ", because " + text + ".",
+			Evidence: append([]diagnose.Evidence{config.FileEvidence(config.PasswdPath, 0, text)}, brokenEvidence(config.PasswdPath, broken)...),
 			Explains: []string{"account-entry-broken", "login-impossible", "ssh-login-impossible", "sshd-user-missing", "shadow-entry-missing"},
-			Repair:   backup(passwdPath),
-			ByHand:   "Compare the file with its backup " + passwdPath + "-.",
+			Repair:   backup(config.PasswdPath),
+			ByHand:   "Compare the file with its backup " + config.PasswdPath + "-.",
 		})
 		broken = nil
 	}
 	l := readLogins(s)
-	out = append(out, brokenEntries(l, passwdPath, broken, backup)...)
-	if slices.ContainsFunc(accounts, func(a account) bool { return a.inShadow }) && !tree.Exists(shadowPath) && !tree.Exists("/etc/tcb") {
+	out = append(out, brokenEntries(l, config.PasswdPath, broken, backup)...)
+	if slices.ContainsFunc(accounts, func(a config.Account) bool { return a.InShadow }) && !tree.Exists(config.ShadowPath) && !tree.Exists("/etc/tcb") {
 		return append(out, diagnose.Finding{
 			ID: "shadow-missing", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.95,
-			Title:    "The file " + passwdPath + " refers to " + shadowPath + " for passwords, and that file does not exist.",
-			Evidence: []diagnose.Evidence{fileEvidence(shadowPath, 0, "it does not exist")},
+			Title:    "The file " + config.PasswdPath + " refers to " + config.ShadowPath + " for passwords, and that file does not exist.",
+			Evidence: []diagnose.Evidence{config.FileEvidence(config.ShadowPath, 0, "it does not exist")},
 			Explains: []string{"login-impossible", "ssh-login-impossible", "shadow-entry-missing"},
-			Repair:   backup(shadowPath),
-			ByHand:   "Restore the file from its backup " + shadowPath + "-, or make it with pwconv and set the passwords.",
+			Repair:   backup(config.ShadowPath),
+			ByHand:   "Restore the file from its backup " + config.ShadowPath + "-, or make it with pwconv and set the passwords.",
 		})
 	}
-	_, broken = parseShadow(tree.Lines(shadowPath))
-	out = append(out, brokenEntries(l, shadowPath, broken, backup)...)
-	_, broken = parseGroups(tree.Lines(groupPath))
-	return append(out, brokenEntries(l, groupPath, broken, backup)...)
+	_, broken = config.ParseShadow(tree.Lines(config.ShadowPath))
+	out = append(out, brokenEntries(l, config.ShadowPath, broken, backup)...)
+	_, broken = config.ParseGroups(tree.Lines(config.GroupPath))
+	return append(out, brokenEntries(l, config.GroupPath, broken, backup)...)
 }
 
 // brokenEntries is one finding about the broken lines of a file; nil where there are none.
-func brokenEntries(l *logins, file string, broken []brokenEntry, backup func(string) *diagnose.Repair) []diagnose.Finding {
+func brokenEntries(l *logins, file string, broken []config.BrokenEntry, backup func(string) *diagnose.Repair) []diagnose.Finding {
 	if len(broken) == 0 {
 		return nil
 	}
 	f := diagnose.Finding{
 		ID: "account-entry-broken", Stage: diagnose.Login, Severity: diagnose.Degrades, Confidence: 0.93,
-		Title:    fmt.Sprintf("The file %s is broken: %s.", place(file, broken[0].line), broken[0].why),
+		Title:    fmt.Sprintf("The file %s is broken: %s.", place(file, broken[0].Line), broken[0].Why),
 		Evidence: brokenEvidence(file, broken),
 		Explains: []string{"login-impossible", "ssh-login-impossible", "shadow-entry-missing"},
 		Repair:   backup(file),
 		ByHand:   "Compare the file with its backup " + file + "-, and check it with pwck -r or grpck -r.",
 	}
-	if file != groupPath {
+	if file != config.GroupPath {
 		for _, b := range broken {
-			if !l.others(b.name) && (b.name == "root" || len(l.accounts) <= 1 || file == passwdPath || l.find(b.name) != nil) {
+			if !l.others(b.Name) && (b.Name == "root" || len(l.accounts) <= 1 || file == config.PasswdPath || l.find(b.Name) != nil) {
 				f.Severity = diagnose.BlocksAccess
 			}
 		}
@@ -95,14 +96,14 @@ func brokenEntries(l *logins, file string, broken []brokenEntry, backup func(str
 }
 
 // brokenEvidence names lines and users. The lines themselves may hold hashes and are not shown.
-func brokenEvidence(file string, broken []brokenEntry) []diagnose.Evidence {
+func brokenEvidence(file string, broken []config.BrokenEntry) []diagnose.Evidence {
 	var out []diagnose.Evidence
 	for _, b := range broken[:min(len(broken), 10)] {
-		text := b.why
-		if isUserName(b.name) {
-			text = "the line of " + b.name + ": " + b.why
+		text := b.Why
+		if isUserName(b.Name) {
+			text = "the line of " + b.Name + ": " + b.Why
 		}
-		out = append(out, fileEvidence(file, b.line, text))
+		out = append(out, config.FileEvidence(file, b.Line, text))
 	}
 	return out
 }
@@ -173,7 +174,7 @@ func findNameServices(s *diagnose.System) []diagnose.Finding {
 		out = append(out, diagnose.Finding{
 			ID: "nsswitch-module-missing", Stage: diagnose.Login, Severity: severity, Confidence: 0.94,
 			Title:    fmt.Sprintf("The file /etc/nsswitch.conf, line %d, looks for %s with the service %q, whose library does not exist.", i+1, name, first),
-			Evidence: []diagnose.Evidence{fileEvidence("/etc/nsswitch.conf", i+1, strings.TrimSpace(services)), fileEvidence("libnss_"+first+".so.2", 0, "no folder of libraries has it")},
+			Evidence: []diagnose.Evidence{config.FileEvidence("/etc/nsswitch.conf", i+1, strings.TrimSpace(services)), config.FileEvidence("libnss_"+first+".so.2", 0, "no folder of libraries has it")},
 			Explains: []string{"login-impossible", "ssh-login-impossible", "sshd-user-missing"},
 			Repair:   repairFiles("Write the service files before the others in this line.", "/etc/nsswitch.conf"),
 			ByHand:   "Write files as the first service of the line.",
@@ -190,44 +191,44 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 		a := &l.accounts[i]
 		f := diagnose.Finding{Stage: diagnose.Login, Explains: explains, Confidence: 0.95}
 		switch {
-		case a.logsIn() && !shellRuns(s.Files, a.shell) && !mountMayHold(s, a.shell):
-			f.ID, f.Severity = "shell-missing", l.severity(a.name, diagnose.Degrades)
-			f.Title = fmt.Sprintf("The shell %s of %s does not exist or may not be executed.", a.shell, a.name)
-			f.Evidence = []diagnose.Evidence{fileEvidence(passwdPath, a.line, a.name+" has the shell "+a.shell), fileEvidence(a.shell, 0, "it does not exist as an executable file")}
-			f.Repair = repairFiles("Give "+a.name+" a shell that exists.", passwdPath)
-			f.ByHand = "Set another shell with usermod -s /bin/sh " + a.name + ", or install the shell."
-		case a.inShadow && a.shadow == nil && s.Files.Exists(shadowPath):
-			f.ID, f.Severity, f.Confidence = "shadow-entry-missing", l.severity(a.name, diagnose.Info), 0.9
-			f.Title = fmt.Sprintf("The file %s has no entry for %s, so PAM lets this account not in.", shadowPath, a.name)
-			f.Evidence = []diagnose.Evidence{fileEvidence(passwdPath, a.line, "the line of "+a.name+" refers to "+shadowPath), fileEvidence(shadowPath, 0, "it has no valid line for "+a.name)}
-			f.Repair = repairFiles("Add an entry with a locked password.", shadowPath)
-			f.ByHand = "Add the entry with pwconv, and set a password with passwd " + a.name + "."
+		case a.LogsIn() && !shellRuns(s.Files, a.Shell) && !mountMayHold(s, a.Shell):
+			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
+			f.Title = fmt.Sprintf("The shell %s of %s does not exist or may not be executed.", a.Shell, a.Name)
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.PasswdPath, a.Line, a.Name+" has the shell "+a.Shell), config.FileEvidence(a.Shell, 0, "it does not exist as an executable file")}
+			f.Repair = repairFiles("Give "+a.Name+" a shell that exists.", config.PasswdPath)
+			f.ByHand = "Set another shell with usermod -s /bin/sh " + a.Name + ", or install the shell."
+		case a.InShadow && a.shadow == nil && s.Files.Exists(config.ShadowPath):
+			f.ID, f.Severity, f.Confidence = "shadow-entry-missing", l.severity(a.Name, diagnose.Info), 0.9
+			f.Title = fmt.Sprintf("The file %s has no entry for %s, so PAM lets this account not in.", config.ShadowPath, a.Name)
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.PasswdPath, a.Line, "the line of "+a.Name+" refers to "+config.ShadowPath), config.FileEvidence(config.ShadowPath, 0, "it has no valid line for "+a.Name)}
+			f.Repair = repairFiles("Add an entry with a locked password.", config.ShadowPath)
+			f.ByHand = "Add the entry with pwconv, and set a password with passwd " + a.Name + "."
 		case a.shadow == nil:
 			continue
-		case a.shadow.expired(l.day) != "":
-			f.ID, f.Severity = "account-expired", l.severity(a.name, diagnose.Info)
-			f.Title = fmt.Sprintf("The account %s cannot log in: %s.", a.name, a.shadow.expired(l.day))
-			f.Evidence = []diagnose.Evidence{fileEvidence(shadowPath, a.shadow.line, "the days in the line of "+a.name)}
-			f.Repair = repairFiles("Clear the day on which the account expires, and the days after which its password does.", shadowPath)
-			f.ByHand = "Clear it with chage -E -1 -I -1 -M -1 " + a.name + "."
-			if a.shadow.ends == 0 || a.shadow.ends == 1 { // so does usermod --expiredate 1, by which administrators lock accounts
+		case a.shadow.Expired(l.day) != "":
+			f.ID, f.Severity = "account-expired", l.severity(a.Name, diagnose.Info)
+			f.Title = fmt.Sprintf("The account %s cannot log in: %s.", a.Name, a.shadow.Expired(l.day))
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.ShadowPath, a.shadow.Line, "the days in the line of "+a.Name)}
+			f.Repair = repairFiles("Clear the day on which the account expires, and the days after which its password does.", config.ShadowPath)
+			f.ByHand = "Clear it with chage -E -1 -I -1 -M -1 " + a.Name + "."
+			if a.shadow.Ends == 0 || a.shadow.Ends == 1 { // so does usermod --expiredate 1, by which administrators lock accounts
 				f.Repair = nil
-				f.ByHand = "An administrator seems to have locked the account; unlock it with chage -E -1 " + a.name + " if that was not meant."
+				f.ByHand = "An administrator seems to have locked the account; unlock it with chage -E -1 " + a.Name + " if that was not meant."
 			}
-		case a.shadow.mustChange(l.day) != "" && (a.hash.usable || hasUsableKey(a)):
-			f.ID, f.Severity, f.Confidence = "password-must-change", l.severity(a.name, diagnose.Info), 0.7
-			f.Title = fmt.Sprintf("The account %s cannot log in without a new password, because %s.", a.name, a.shadow.mustChange(l.day))
-			f.Evidence = []diagnose.Evidence{fileEvidence(shadowPath, a.shadow.line, "the days in the line of "+a.name)}
-			f.Repair = repairFiles("Set the day of the last change to today.", shadowPath)
-			f.ByHand = "Log in at a terminal and set a new password, or run chage -d today " + a.name + "."
-			if !a.hash.usable {
+		case a.shadow.MustChange(l.day) != "" && (a.Hash.Usable || hasUsableKey(a)):
+			f.ID, f.Severity, f.Confidence = "password-must-change", l.severity(a.Name, diagnose.Info), 0.7
+			f.Title = fmt.Sprintf("The account %s cannot log in without a new password, because %s.", a.Name, a.shadow.MustChange(l.day))
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.ShadowPath, a.shadow.Line, "the days in the line of "+a.Name)}
+			f.Repair = repairFiles("Set the day of the last change to today.", config.ShadowPath)
+			f.ByHand = "Log in at a terminal and set a new password, or run chage -d today " + a.Name + "."
+			if !a.Hash.Usable {
 				f.Confidence = 0.92
 			}
-		case a.hash.usable && !knowsScheme(s.Files, a.hash.scheme):
-			f.ID, f.Severity = "password-hash-unknown", l.severity(a.name, diagnose.Degrades)
-			f.Title = fmt.Sprintf("The password of %s is hashed in a way that this system's libcrypt does not know.", a.name)
-			f.Evidence = []diagnose.Evidence{fileEvidence(shadowPath, a.shadow.line, "the hash of "+a.name+" is of the scheme "+a.hash.scheme)}
-			f.ByHand = "Set a new password with passwd " + a.name + "."
+		case a.Hash.Usable && !knowsScheme(s.Files, a.Hash.Scheme):
+			f.ID, f.Severity = "password-hash-unknown", l.severity(a.Name, diagnose.Degrades)
+			f.Title = fmt.Sprintf("The password of %s is hashed in a way that this system's libcrypt does not know.", a.Name)
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.ShadowPath, a.shadow.Line, "the hash of "+a.Name+" is of the scheme "+a.Hash.Scheme)}
+			f.ByHand = "Set a new password with passwd " + a.Name + "."
 			if a.byKey {
 				f.Severity = diagnose.Info
 			}
@@ -240,7 +241,7 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 }
 
 func hasUsableKey(a *login) bool {
-	return slices.ContainsFunc(a.keys, func(f keyFile) bool { return f.usable() > 0 })
+	return slices.ContainsFunc(a.keys, func(f config.KeyFile) bool { return f.Usable() > 0 })
 }
 
 // knowsScheme says whether the system can check hashes of a scheme. What cannot be found out is taken as known.
@@ -281,7 +282,7 @@ func findNoLogin(s *diagnose.System) []diagnose.Finding {
 			return nil
 		}
 		if len(f.Evidence) < 10 {
-			f.Evidence = append(f.Evidence, fileEvidence(passwdPath, a.line, a.name+": "+l.reason(a)))
+			f.Evidence = append(f.Evidence, config.FileEvidence(config.PasswdPath, a.Line, a.Name+": "+l.reason(a)))
 		}
 	}
 	f.Evidence = append(f.Evidence, settingEvidence(l.accounts)...)
@@ -297,7 +298,7 @@ func (l *logins) reason(a *login) string {
 }
 
 // mayBeLetIn: the account has a key, or a password with which sshd lets accounts other than root in.
-func (a *login) mayBeLetIn() bool { return hasUsableKey(a) || a.uid != 0 && a.hash.usable }
+func (a *login) mayBeLetIn() bool { return hasUsableKey(a) || a.UID != 0 && a.Hash.Usable }
 
 // findDeniedUsers is a finding where sshd's settings keep all those out who have a key or a password.
 func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
@@ -312,18 +313,18 @@ func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
 		if a.byKey || a.byPassword {
 			return nil
 		}
-		if a.denied.keyword == "" || !a.mayBeLetIn() || len(f.Evidence) >= 10 {
+		if a.denied.Keyword == "" || !a.mayBeLetIn() || len(f.Evidence) >= 10 {
 			continue
 		}
 		if f.Title == "" {
-			f.Title = fmt.Sprintf("The server sshd lets nobody in who has a key or a password, because %s keeps %s out by %s.", place(a.denied.file, a.denied.line), a.name, a.denied.keyword)
+			f.Title = fmt.Sprintf("The server sshd lets nobody in who has a key or a password, because %s keeps %s out by %s.", place(a.denied.File, a.denied.Line), a.Name, a.denied.Keyword)
 		}
-		if a.denied.keyword == "permitrootlogin" {
+		if a.denied.Keyword == "permitrootlogin" {
 			f.Confidence = 0.75
 		}
-		f.Evidence = append(f.Evidence, fileEvidence(a.denied.file, a.denied.line, a.denied.keyword+" "+strings.Join(a.denied.args, " ")))
-		writes[a.denied.file] = true
-		denies = denies || strings.HasPrefix(a.denied.keyword, "deny")
+		f.Evidence = append(f.Evidence, config.FileEvidence(a.denied.File, a.denied.Line, a.denied.Keyword+" "+strings.Join(a.denied.Args, " ")))
+		writes[a.denied.File] = true
+		denies = denies || strings.HasPrefix(a.denied.Keyword, "deny")
 	}
 	if len(f.Evidence) == 0 {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func init() {
@@ -135,17 +136,17 @@ func FuzzAccounts(f *testing.F) {
 	f.Add("a:::\n::::::::\nb:!:99999999999:0:-1:7::1:\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		lines := strings.Split(text, "\n")
-		accounts, broken := parsePasswd(lines)
-		entries, brokenToo := parseShadow(lines)
-		_, _ = parseGroups(lines)
+		accounts, broken := config.ParsePasswd(lines)
+		entries, brokenToo := config.ParseShadow(lines)
+		_, _ = config.ParseGroups(lines)
 		if len(accounts)+len(broken) > len(lines) || len(entries)+len(brokenToo) > len(lines) {
 			t.Errorf("%d lines became %d and %d entries", len(lines), len(accounts)+len(broken), len(entries)+len(brokenToo))
 		}
 		for _, e := range entries {
-			e.expired(20_000)
-			e.mustChange(20_000)
+			e.Expired(20_000)
+			e.MustChange(20_000)
 		}
-		for _, e := range brokenEvidence(shadowPath, append(broken, brokenToo...)) {
+		for _, e := range brokenEvidence(config.ShadowPath, append(broken, brokenToo...)) {
 			if strings.Contains(e.Text, "$") {
 				t.Errorf("it shows %q", e.Text)
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 const resumePath = "/etc/initramfs-tools/conf.d/resume"
@@ -64,17 +65,17 @@ func argumentFindings(s *diagnose.System, e *loadEntry) []diagnose.Finding {
 	}
 	finding := func(id string, confidence float64, title, text string) diagnose.Finding {
 		f := diagnose.Finding{ID: id, Stage: diagnose.Root, Severity: diagnose.BlocksBoot, Confidence: confidence, Title: title,
-			Evidence: []diagnose.Evidence{fileEvidence(e.File, line, text)}}
-		if len(hidesDevices(s)) > 0 {
+			Evidence: []diagnose.Evidence{config.FileEvidence(e.File, line, text)}}
+		if len(config.HidesDevices(s)) > 0 {
 			f.Confidence = min(f.Confidence, 0.4)
 		}
 		return f
 	}
 	var out []diagnose.Finding
 	root := rootArgument(e.Options)
-	if name := parseDeviceName(root); name.Tag != "" && !strings.Contains(name.Value, "$") && !strings.Contains(name.Value, "/PARTNROFF") {
-		found := findDevices(s, name)
-		if len(found) == 0 && !isUncertainName(s, name) && !(name.Tag == "path" && isCryptName(s, name.Value)) {
+	if name := config.ParseDeviceName(root); name.Tag != "" && !strings.Contains(name.Value, "$") && !strings.Contains(name.Value, "/PARTNROFF") {
+		found := config.FindDevices(s, name)
+		if len(found) == 0 && !config.IsUncertainName(s, name) && !(name.Tag == "path" && isCryptName(s, name.Value)) {
 			f := finding("root-argument-missing", 0.97, fmt.Sprintf("Line %d of %s names the root %s, which no device of the machine has.", line, e.File, root), "root="+root)
 			if name.Kernel {
 				f.Confidence = min(f.Confidence, 0.7)
@@ -91,12 +92,12 @@ func argumentFindings(s *diagnose.System, e *loadEntry) []diagnose.Finding {
 
 // proposeRoot writes the UUID of the root that was found.
 func proposeRoot(s *diagnose.System, e *loadEntry, line int, root string, f *diagnose.Finding) {
-	d := rootDevice(s)
+	d := config.RootDevice(s)
 	if d == nil || d.UUID == "" || !isEditable(s, e) || !strings.Contains(root, "UUID=") && !strings.HasPrefix(root, "/dev/") {
 		f.ByHand = "Write the device of the root into the command line of the boot loader."
 		return
 	}
-	f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "the root of this system, with UUID "+d.UUID))
+	f.Evidence = append(f.Evidence, config.DeviceEvidence(d.Path, "the root of this system, with UUID "+d.UUID))
 	f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Write root=UUID=%s in place of root=%s into line %d of %s, and into the file that the loader's configuration is made from.", d.UUID, root, line, e.File),
 		Consent: diagnose.ConsentBoot, Writes: []string{e.File}}
 }
@@ -121,7 +122,7 @@ func subvolumeFinding(s *diagnose.System, e *loadEntry, found []*diagnose.Device
 			continue
 		}
 		f := finding("root-subvolume-missing", 0.97, fmt.Sprintf("The file %s names the root's subvolume %s, which %s does not have.", e.File, want, found[0].Path), "rootflags="+flags)
-		f.Evidence = append(f.Evidence, deviceEvidence(found[0].Path, "its subvolumes: "+strings.Join(found[0].Subvolumes[:min(len(found[0].Subvolumes), 12)], ", ")))
+		f.Evidence = append(f.Evidence, config.DeviceEvidence(found[0].Path, "its subvolumes: "+strings.Join(found[0].Subvolumes[:min(len(found[0].Subvolumes), 12)], ", ")))
 		if rootSubvolume := plainSubvolume(s.RootSubvolume); rootSubvolume != "" && found[0].Path == s.Root && isEditable(s, e) {
 			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Name the subvolume %s, which holds this system, in %s and in the file that the loader's configuration is made from.", rootSubvolume, e.File),
 				Consent: diagnose.ConsentBoot, Writes: []string{e.File}}
@@ -169,7 +170,7 @@ func plainArgumentFindings(s *diagnose.System, e *loadEntry, line int) []diagnos
 	var out []diagnose.Finding
 	for _, o := range e.Options {
 		name, value, _ := strings.Cut(o, "=")
-		f := diagnose.Finding{Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.9, Evidence: []diagnose.Evidence{fileEvidence(e.File, line, o)},
+		f := diagnose.Finding{Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.9, Evidence: []diagnose.Evidence{config.FileEvidence(e.File, line, o)},
 			Repair: &diagnose.Repair{Summary: fmt.Sprintf("Remove %s from line %d of %s, and from the file that the loader's configuration is made from.", o, line, e.File),
 				Consent: diagnose.ConsentBoot, Writes: []string{e.File}}}
 		if !isEditable(s, e) {
@@ -269,7 +270,7 @@ func lookHugepages(s *diagnose.System) []diagnose.Finding {
 func (set *sysctlSetting) finding(id, title string) diagnose.Finding {
 	return diagnose.Finding{
 		ID: id, Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.8, Title: title,
-		Evidence: []diagnose.Evidence{fileEvidence(set.file, set.line, set.text)},
+		Evidence: []diagnose.Evidence{config.FileEvidence(set.file, set.line, set.text)},
 		Repair:   &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment.", set.line, set.file), Consent: diagnose.ConsentFiles, Writes: []string{set.file}},
 	}
 }
@@ -305,18 +306,18 @@ func lookBlockedDrivers(s *diagnose.System) []diagnose.Finding {
 		for _, file := range s.Files.Match(folder, "*.conf") {
 			for i, text := range s.Files.Lines(file) {
 				fields := strings.Fields(text)
-				if len(fields) < 2 || !slices.Contains(needed, moduleName(fields[1])) {
+				if len(fields) < 2 || !slices.Contains(needed, config.ModuleName(fields[1])) {
 					continue
 				}
 				isFalse := fields[0] == "install" && len(fields) > 2 && (strings.HasSuffix(fields[2], "/true") || strings.HasSuffix(fields[2], "/false"))
 				// A blacklisted file system loads all the same, because mount asks for it by its own name.
-				if !isFalse && !(fields[0] == "blacklist" && !mountableTypes[fields[1]]) {
+				if !isFalse && !(fields[0] == "blacklist" && !config.MountableTypes[fields[1]]) {
 					continue
 				}
 				out = append(out, diagnose.Finding{
 					ID: "root-driver-blocked", Stage: diagnose.Initramfs, Severity: diagnose.BlocksBoot, Confidence: 0.75,
 					Title:    fmt.Sprintf("Line %d of %s keeps the module %s from loading, which the root on %s needs.", i+1, file, fields[1], s.Root),
-					Evidence: []diagnose.Evidence{fileEvidence(file, i+1, text)},
+					Evidence: []diagnose.Evidence{config.FileEvidence(file, i+1, text)},
 					Repair: &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment, and build the initramfs anew.", i+1, file), Consent: diagnose.ConsentBoot,
 						Writes: []string{file}},
 				})
@@ -333,14 +334,14 @@ func lookBlockedDrivers(s *diagnose.System) []diagnose.Finding {
 			continue
 		}
 		for module := range strings.SplitSeq(value, ",") {
-			if module = moduleName(module); !slices.Contains(needed, module) || name != "module_blacklist" && mountableTypes[module] {
+			if module = config.ModuleName(module); !slices.Contains(needed, module) || name != "module_blacklist" && config.MountableTypes[module] {
 				continue
 			}
 			line := max(e.OptionsLine, e.Line)
 			out = append(out, diagnose.Finding{
 				ID: "root-driver-blocked", Stage: diagnose.Initramfs, Severity: diagnose.BlocksBoot, Confidence: 0.8,
 				Title:    fmt.Sprintf("Line %d of %s keeps the module %s from loading, which the root on %s needs.", line, e.File, module, s.Root),
-				Evidence: []diagnose.Evidence{fileEvidence(e.File, line, option)},
+				Evidence: []diagnose.Evidence{config.FileEvidence(e.File, line, option)},
 				ByHand:   "Remove " + option + " from the command line of the boot loader.",
 			})
 		}
@@ -356,7 +357,7 @@ func lookResume(s *diagnose.System) []diagnose.Finding {
 		isEditable  bool
 	}
 	var sources []source
-	if set, found := lastSetting(shellSettings(s.Files.Lines(resumePath)), "RESUME"); found {
+	if set, found := config.LastSetting(config.ShellSettings(s.Files.Lines(resumePath)), "RESUME"); found {
 		sources = append(sources, source{resumePath, set.Value, set.Line, true})
 	}
 	if e := defaultEntry(loadEntries(s)); e != nil {
@@ -366,18 +367,18 @@ func lookResume(s *diagnose.System) []diagnose.Finding {
 	}
 	var out []diagnose.Finding
 	for _, from := range sources {
-		name := parseDeviceName(from.value)
-		if name.Tag == "" || len(findDevices(s, name)) > 0 || isCryptName(s, name.Value) || isUncertainName(s, name) {
+		name := config.ParseDeviceName(from.value)
+		if name.Tag == "" || len(config.FindDevices(s, name)) > 0 || isCryptName(s, name.Value) || config.IsUncertainName(s, name) {
 			continue
 		}
 		f := diagnose.Finding{
 			ID: "resume-device-missing", Stage: diagnose.Initramfs, Severity: diagnose.Degrades, Confidence: 0.9,
 			Title:    fmt.Sprintf("Line %d of %s makes the boot wait for the swap space %s, which no device of the machine has.", from.line, from.file, from.value),
-			Evidence: []diagnose.Evidence{fileEvidence(from.file, from.line, from.value)},
+			Evidence: []diagnose.Evidence{config.FileEvidence(from.file, from.line, from.value)},
 			ByHand:   "Remove the resume argument from the command line of the boot loader.",
 		}
 		switch {
-		case len(hidesDevices(s)) > 0 || name.Kernel: // it may well be there
+		case len(config.HidesDevices(s)) > 0 || name.Kernel: // it may well be there
 			f.Confidence = 0.4
 		case from.file == resumePath:
 			f.Repair, f.ByHand = &diagnose.Repair{Summary: "Write RESUME=none into " + resumePath + ", and build the initramfs anew.", Consent: diagnose.ConsentBoot,
@@ -407,6 +408,6 @@ func lookSerialConsole(s *diagnose.System) []diagnose.Finding {
 	return []diagnose.Finding{{
 		ID: "serial-console-unused", Stage: diagnose.Kernel, Severity: diagnose.Info, Confidence: 0.9,
 		Title:    fmt.Sprintf("Line %d of %s names no serial console, so that the serial console shows nothing behind the loader.", e.OptionsLine, e.File),
-		Evidence: []diagnose.Evidence{fileEvidence(e.File, e.OptionsLine, "no console= of a serial port")},
+		Evidence: []diagnose.Evidence{config.FileEvidence(e.File, e.OptionsLine, "no console= of a serial port")},
 	}}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 const bootCodeSize = 440 // bytes of an MBR before its signature and its table
@@ -51,7 +52,7 @@ func bootDisks(s *diagnose.System) []*diagnose.Device {
 		return nil
 	}
 	var out []*diagnose.Device
-	for _, a := range ancestors(s, d.Path) {
+	for _, a := range config.Ancestors(s, d.Path) {
 		if a.Kind == diagnose.DiskDevice && a.Content != nil {
 			out = append(out, a)
 		}
@@ -84,13 +85,13 @@ func lookBootCode(s *diagnose.System) []diagnose.Finding {
 		switch damage := grubCoreDamage(d.Content, sector); {
 		case isZero(sector[:bootCodeSize]) || sector[510] != 0x55 || sector[511] != 0xaa:
 			f.ID, f.Title = "mbr-boot-code-missing", fmt.Sprintf("The boot sector of %s holds no boot code.", d.Path)
-			f.Evidence = []diagnose.Evidence{deviceEvidence(d.Path, "the first 440 bytes are zeros, or the sector does not end in 55 aa")}
+			f.Evidence = []diagnose.Evidence{config.DeviceEvidence(d.Path, "the first 440 bytes are zeros, or the sector does not end in 55 aa")}
 			if d.Table == "gpt" && !hasBIOSPartition(s, d) {
 				f.Repair, f.ByHand = nil, "The disk has no BIOS boot partition either; make one before you run grub-install."
 			}
 		case damage != "":
 			f.ID, f.Title = "grub-core-damaged", fmt.Sprintf("The core image of GRUB on %s is damaged.", d.Path)
-			f.Evidence = []diagnose.Evidence{deviceEvidence(d.Path, damage)}
+			f.Evidence = []diagnose.Evidence{config.DeviceEvidence(d.Path, damage)}
 		default:
 			whole++
 			continue
@@ -208,18 +209,18 @@ func judgeGPT(d *diagnose.Device, sector int64) *diagnose.Finding {
 		}
 		f.ID, f.Severity = "gpt-primary-damaged", diagnose.BlocksBoot
 		f.Title = fmt.Sprintf("The partition table of %s is damaged, and its backup at the end of the disk is whole with %d partitions.", d.Path, backup.partitions)
-		f.Evidence = []diagnose.Evidence{deviceEvidence(d.Path, fmt.Sprintf("no valid GPT at sector 1, a valid one at sector %d", last))}
+		f.Evidence = []diagnose.Evidence{config.DeviceEvidence(d.Path, fmt.Sprintf("no valid GPT at sector 1, a valid one at sector %d", last))}
 		f.Explains = []string{"fstab-device-missing", "root-argument-missing", "esp-missing", "mbr-boot-code-missing", "efi-boot-entry-missing"}
 		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Write the primary partition table of %s anew from its backup.", d.Path), Consent: diagnose.ConsentBoot,
 			Writes: []string{fmt.Sprintf("%s: sectors 0 to %d", d.Path, backup.first-1)}}
 	case primary.valid && !backup.valid && primary.other < last:
 		f.ID, f.Severity = "gpt-backup-misplaced", diagnose.Info
 		f.Title = fmt.Sprintf("The backup of the partition table of %s is not at the end of the disk, because the disk has grown.", d.Path)
-		f.Evidence = []diagnose.Evidence{deviceEvidence(d.Path, fmt.Sprintf("the backup is at sector %d of %d", primary.other, last))}
+		f.Evidence = []diagnose.Evidence{config.DeviceEvidence(d.Path, fmt.Sprintf("the backup is at sector %d of %d", primary.other, last))}
 	case primary.valid && !backup.valid:
 		f.ID, f.Severity = "gpt-backup-damaged", diagnose.Degrades
 		f.Title = fmt.Sprintf("The backup of the partition table of %s is damaged.", d.Path)
-		f.Evidence = []diagnose.Evidence{deviceEvidence(d.Path, fmt.Sprintf("no valid GPT at sector %d", last))}
+		f.Evidence = []diagnose.Evidence{config.DeviceEvidence(d.Path, fmt.Sprintf("no valid GPT at sector %d", last))}
 		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Write the backup of the partition table of %s anew from the primary one.", d.Path), Consent: diagnose.ConsentBoot,
 			Writes: []string{d.Path + ": its last 33 sectors"}}
 	default:

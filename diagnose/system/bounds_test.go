@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // endsSoon fails the test where a look at a hostile file takes longer than any bounded one does.
@@ -37,41 +38,20 @@ func TestPAMReadsFewFiles(t *testing.T) {
 	})
 }
 
-func TestGrubBlocksAreFew(t *testing.T) {
-	for _, opens := range []string{"submenu a {\n", "if\n", "while\n", "{\n"} {
-		script := parseGrub(strings.Repeat(opens, 20_000) + strings.Repeat("menuentry x {\n}\n", 20_000))
-		if script.ErrorLine != maxGrubDepth+1 || !strings.Contains(script.Error, "blocks are open") {
-			t.Errorf("%q: line %d: %s", opens, script.ErrorLine, script.Error)
-		}
-	}
-	if script := parseGrub(strings.Repeat("submenu a {\n", 20) + "menuentry b {\n}\n" + strings.Repeat("}\n", 20)); script.Error != "" || len(script.Entries) != 1 || len(script.Entries[0].Path) != 21 {
-		t.Errorf("20 submenus: %+v", script)
-	}
-}
-
-func TestGrubEntriesAreFew(t *testing.T) {
-	if n := len(parseGrub(strings.Repeat("menuentry x {\n}\n", 2*maxGrubEntries)).Entries); n != maxGrubEntries {
-		t.Errorf("%d entries", n)
-	}
-	if script := parseGrub("submenu " + strings.Repeat("a", maxGrubPath) + " {\nmenuentry b {\n}\n}\n"); script.ErrorLine != 2 {
-		t.Errorf("a long title: line %d: %s", script.ErrorLine, script.Error)
-	}
-}
-
 func TestInitramfsNamesAreBounded(t *testing.T) {
 	var names []string
-	for i := range 2 * maxInitramfsBytes / 1000 {
+	for i := range 2 * config.MaxInitramfsBytes / 1000 {
 		names = append(names, fmt.Sprintf("%0990d", i))
 	}
 	for what, archive := range map[string][]byte{
-		"many": cpioArchive(names...), "long": cpioArchive(strings.Repeat("a", maxInitramfsName+1)),
+		"many": cpioArchive(names...), "long": cpioArchive(strings.Repeat("a", config.MaxInitramfsName+1)),
 	} {
-		c := walkInitramfs(&readAtFile{ReaderAt: strings.NewReader(string(archive)), Size: int64(len(archive))})
+		c := config.WalkInitramfs(&config.ReadAtFile{ReaderAt: strings.NewReader(string(archive)), Size: int64(len(archive))})
 		sum := 0
 		for name := range c.Names {
 			sum += len(name)
 		}
-		if c.NotExamined == "" || c.Damage != "" || sum > maxInitramfsBytes {
+		if c.NotExamined == "" || c.Damage != "" || sum > config.MaxInitramfsBytes {
 			t.Errorf("%s: %d bytes of names, %q, %q", what, sum, c.NotExamined, c.Damage)
 		}
 	}
@@ -81,8 +61,8 @@ func TestInitramfsNamesAreBounded(t *testing.T) {
 func TestInitramfsPartsShareOneBound(t *testing.T) {
 	part := string(gzipped(append(cpioArchive("init"), make([]byte, 1<<20)...)))
 	image := strings.Repeat(part, 8)
-	walk := func(image string, limit int64) *initramfsContent {
-		return walkInitramfsUpTo(&readAtFile{ReaderAt: strings.NewReader(image), Size: int64(len(image))}, limit)
+	walk := func(image string, limit int64) *config.InitramfsContent {
+		return config.WalkInitramfsUpTo(&config.ReadAtFile{ReaderAt: strings.NewReader(image), Size: int64(len(image))}, limit)
 	}
 	if c := walk(image, 16<<20); c.NotExamined != "" || c.Damage != "" || !c.Names["init"] {
 		t.Errorf("within the bound: %+v", c)
@@ -90,15 +70,15 @@ func TestInitramfsPartsShareOneBound(t *testing.T) {
 	if c := walk(image, 4<<20); c.NotExamined == "" || c.Damage != "" {
 		t.Errorf("beyond the bound: %+v", c)
 	}
-	if c := walk(strings.Repeat(string(gzipped(nil)), maxInitramfsParts+1), 16<<20); c.NotExamined == "" || c.Damage != "" {
+	if c := walk(strings.Repeat(string(gzipped(nil)), config.MaxInitramfsParts+1), 16<<20); c.NotExamined == "" || c.Damage != "" {
 		t.Errorf("many parts: %+v", c)
 	}
 }
 
 func TestSmallFilesAreFewAndSmall(t *testing.T) {
 	in := debianUEFI()
-	large := strings.Repeat("#", maxSmallFile+1)
-	for i := range 2 * maxSmallFiles {
+	large := strings.Repeat("#", config.MaxSmallFile+1)
+	for i := range 2 * config.MaxSmallFiles {
 		in.espFile(fmt.Sprintf("/EFI/v%03d/grub.cfg", i), "# a stub\n")
 		in.write(fmt.Sprintf("/boot/loader/entries/a-%d.conf", i), "title a\nlinux /vmlinuz\n")
 	}
@@ -106,11 +86,11 @@ func TestSmallFilesAreFewAndSmall(t *testing.T) {
 	in.write("/boot/loader/entries/a-9999.conf", large)
 	s := in.system()
 	stubs := grubStubs(s)
-	if len(stubs) != maxSmallFiles || strings.HasPrefix(stubs[0].Path, "/EFI/a/") {
+	if len(stubs) != config.MaxSmallFiles || strings.HasPrefix(stubs[0].Path, "/EFI/a/") {
 		t.Errorf("%d stubs", len(stubs))
 	}
 	entries := specificationEntries(s, s.Files, "/boot/loader/entries", nil, byGRUB, nil)
-	if len(entries) != maxSmallFiles-1 || entries[0].ID != fmt.Sprintf("a-%d", 2*maxSmallFiles-1) {
+	if len(entries) != config.MaxSmallFiles-1 || entries[0].ID != fmt.Sprintf("a-%d", 2*config.MaxSmallFiles-1) {
 		t.Errorf("%d entries", len(entries))
 	}
 }
@@ -119,8 +99,8 @@ func TestSmallFilesAreFewAndSmall(t *testing.T) {
 func TestStubsAreReadOnce(t *testing.T) {
 	in := debianUEFI()
 	in.espFile("/EFI/boot/grub.cfg", strings.Repeat("search.fs_uuid "+deadUUID+" root\n", 8_000))
-	for i := range maxSmallFiles {
-		in.espFile(fmt.Sprintf("/EFI/v%03d/grub.cfg", i), strings.Repeat("#", maxSmallFile))
+	for i := range config.MaxSmallFiles {
+		in.espFile(fmt.Sprintf("/EFI/v%03d/grub.cfg", i), strings.Repeat("#", config.MaxSmallFile))
 	}
 	endsSoon(t, func() { lookGrubSearch(in.system()) })
 }
@@ -129,28 +109,28 @@ func TestStubsAreReadOnce(t *testing.T) {
 func TestJoinedLinesEnd(t *testing.T) {
 	lines := slices.Repeat([]string{`a\`}, diagnose.MaxFile/3)
 	in := newInstalled()
-	in.write(interfacesPath, strings.Join(lines, "\n"))
+	in.write(config.InterfacesPath, strings.Join(lines, "\n"))
 	endsSoon(t, func() {
-		unitSettings(lines)
-		parseSudoers(lines)
+		config.UnitSettings(lines)
+		config.ParseSudoers(lines)
 		parsePAM(lines, "/etc/pam.d/a")
-		(&ifupdown{tree: diagnose.NewTree(in.files), read: map[string]bool{}, sourced: map[string]bool{}}).include(interfacesPath)
+		(&config.Ifupdown{Tree: diagnose.NewTree(in.files), Read: map[string]bool{}, Sourced: map[string]bool{}}).Include(config.InterfacesPath)
 	})
-	if text, last := joinLines(lines, 0, unchanged); len(text) > maxJoinedLine+10 || last >= maxJoinedLine {
+	if text, last := config.JoinLines(lines, 0, config.Unchanged); len(text) > config.MaxJoinedLine+10 || last >= config.MaxJoinedLine {
 		t.Errorf("%d bytes, %d lines", len(text), last)
 	}
-	if text, last := joinLines([]string{`a \`, "b", "c"}, 0, unchanged); text != "a  b" || last != 1 {
+	if text, last := config.JoinLines([]string{`a \`, "b", "c"}, 0, config.Unchanged); text != "a  b" || last != 1 {
 		t.Errorf("%q, line %d", text, last)
 	}
 }
 
 func TestSudoersTagsTakeLinearTime(t *testing.T) {
-	line := "a ALL=" + strings.Repeat("TIMEOUT=1 ", maxJoinedLine/10-1) + "/bin/x"
+	line := "a ALL=" + strings.Repeat("TIMEOUT=1 ", config.MaxJoinedLine/10-1) + "/bin/x"
 	endsSoon(t, func() {
-		if problems, _ := parseSudoers(slices.Repeat([]string{line}, 60)); len(problems) > 0 {
+		if problems, _ := config.ParseSudoers(slices.Repeat([]string{line}, 60)); len(problems) > 0 {
 			t.Error(problems[0])
 		}
-		parseSudoers([]string{"a ALL=" + strings.Repeat("TIMEOUT=1 ", diagnose.MaxFile/10)})
+		config.ParseSudoers([]string{"a ALL=" + strings.Repeat("TIMEOUT=1 ", diagnose.MaxFile/10)})
 	})
 }
 
@@ -161,16 +141,16 @@ func TestFstabTakesLinearTime(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&text, "/dev/sda%d /d%d xfs defaults 0 2\n", i%3, i)
 	}
-	in.write(fstabPath, text.String()[:diagnose.MaxFile*3/4])
-	in.write(crypttabPath, strings.Repeat("a /dev/b\n", diagnose.MaxFile/9))
+	in.write(config.FstabPath, text.String()[:diagnose.MaxFile*3/4])
+	in.write(config.CrypttabPath, strings.Repeat("a /dev/b\n", diagnose.MaxFile/9))
 	for i := range 100 {
 		in.Devices = append(in.Devices, diagnose.Device{Path: fmt.Sprintf("/dev/vd%d", i), Kind: diagnose.DiskDevice, FS: "ext4", UUID: fmt.Sprint(i)})
 	}
 	s := in.system()
-	if n := len(parseFstab(tableLines(s, fstabPath))); n != maxTableLines {
+	if n := len(config.ParseFstab(config.TableLines(s, config.FstabPath))); n != config.MaxTableLines {
 		t.Errorf("%d lines of fstab", n)
 	}
-	if n := len(parseCrypttab(tableLines(s, crypttabPath))); n != maxTableLines {
+	if n := len(config.ParseCrypttab(config.TableLines(s, config.CrypttabPath))); n != config.MaxTableLines {
 		t.Errorf("%d lines of crypttab", n)
 	}
 	endsSoon(t, func() {
@@ -180,20 +160,20 @@ func TestFstabTakesLinearTime(t *testing.T) {
 	})
 }
 
-// netplan has a mistake in each key of one file.
+// config.Netplan has a mistake in each key of one file.
 func TestNetplanTakesLinearTime(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("network:\n  ethernets:\n")
-	for i := 0; text.Len() < maxYAML-100; i++ {
+	for i := 0; text.Len() < config.MaxYAML-100; i++ {
 		fmt.Fprintf(&text, "    e%d: {dhcp4: true}\n", i)
 	}
 	endsSoon(t, func() {
-		p := &netplan{merged: map[string]map[string]*netplanLink{}}
-		if p.parse("/etc/netplan/a.yaml", text.String()); len(p.merged["ethernets"]) > maxNetplanKeys || !p.partial {
-			t.Errorf("%d interfaces", len(p.merged["ethernets"]))
+		p := &config.Netplan{Merged: map[string]map[string]*config.NetplanLink{}}
+		if p.Parse("/etc/netplan/a.yaml", text.String()); len(p.Merged["ethernets"]) > config.MaxNetplanKeys || !p.Partial {
+			t.Errorf("%d interfaces", len(p.Merged["ethernets"]))
 		}
 	})
-	if near := nearest(strings.Repeat("a", 1<<20), netplanKeys); near != "" {
+	if near := config.Nearest(strings.Repeat("a", 1<<20), config.NetplanKeys); near != "" {
 		t.Error(near)
 	}
 }
@@ -201,15 +181,15 @@ func TestNetplanTakesLinearTime(t *testing.T) {
 // Each line of this crypttab asks fstab, and each file of this menu asks whether /boot is hidden.
 func TestTablesAreReadInPart(t *testing.T) {
 	in := debianBIOS()
-	in.write(fstabPath, strings.Repeat("UUID="+deadUUID+" /boot ext4 noauto 0 2\n", diagnose.MaxFile/61))
-	in.write(crypttabPath, strings.Repeat("a UUID="+deadUUID+" none\n", diagnose.MaxFile/47))
+	in.write(config.FstabPath, strings.Repeat("UUID="+deadUUID+" /boot ext4 noauto 0 2\n", diagnose.MaxFile/61))
+	in.write(config.CrypttabPath, strings.Repeat("a UUID="+deadUUID+" none\n", diagnose.MaxFile/47))
 	in.write("/boot/grub/grub.cfg", "menuentry a {\nlinux /a\ninitrd"+strings.Repeat(" /b", 20_000)+"\n}\n")
 	s := in.system()
 	endsSoon(t, func() {
 		lookCrypttab(s)
 		grubEntries(s)
 	})
-	if n := len(tableLines(s, fstabPath)); n == 0 || n > maxSmallFile/60 {
+	if n := len(config.TableLines(s, config.FstabPath)); n == 0 || n > config.MaxSmallFile/60 {
 		t.Errorf("%d lines of fstab", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"gopkg.in/yaml.v2"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // cloudInitRules are about what cloud-init will do at the next boot.
@@ -18,19 +19,19 @@ func cloudInitRules() []diagnose.Rule {
 
 func findCloudInit(s *diagnose.System) []diagnose.Finding {
 	tree := s.Files
-	if firstExisting(tree, "/usr/bin/cloud-init", "/usr/local/bin/cloud-init") == "" {
+	if config.FirstExisting(tree, "/usr/bin/cloud-init", "/usr/local/bin/cloud-init") == "" {
 		return nil
 	}
 	_, err := tree.Lstat("/var/lib/cloud/instance")
 	ran := err == nil
-	if !cloudInitEnabled(tree) {
+	if !config.CloudInitEnabled(tree) {
 		if ran {
 			return nil
 		}
 		return []diagnose.Finding{{
 			ID: "cloud-init-disabled", Stage: diagnose.Login, Severity: diagnose.Info, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
 			Title:    "The service cloud-init never ran and is disabled, so it makes no users and no keys.",
-			Evidence: []diagnose.Evidence{fileEvidence("/etc/cloud/cloud-init.disabled", 0, "it exists"), fileEvidence("/var/lib/cloud/instance", 0, "it does not exist")},
+			Evidence: []diagnose.Evidence{config.FileEvidence("/etc/cloud/cloud-init.disabled", 0, "it exists"), config.FileEvidence("/var/lib/cloud/instance", 0, "it does not exist")},
 			ByHand:   "Remove the file if cloud-init is to set the machine up.",
 		}}
 	}
@@ -38,7 +39,7 @@ func findCloudInit(s *diagnose.System) []diagnose.Finding {
 	files := append([]string{"/etc/cloud/cloud.cfg"}, tree.Match("/etc/cloud/cloud.cfg.d", "*.cfg")...)
 	for _, file := range files[:min(len(files), 256)] {
 		text, err := tree.Read(file)
-		if err != nil || len(text) > maxYAML {
+		if err != nil || len(text) > config.MaxYAML {
 			continue
 		}
 		line, why := yamlFault(string(text))
@@ -48,7 +49,7 @@ func findCloudInit(s *diagnose.System) []diagnose.Finding {
 		out = append(out, diagnose.Finding{
 			ID: "cloud-init-config-invalid", Stage: diagnose.Login, Severity: diagnose.Degrades, Confidence: 0.9,
 			Title:    fmt.Sprintf("The service cloud-init cannot read %s: %s.", place(file, line), why),
-			Evidence: []diagnose.Evidence{fileEvidence(file, line, why)},
+			Evidence: []diagnose.Evidence{config.FileEvidence(file, line, why)},
 			ByHand:   "Correct the file; cloud-init leaves out what it cannot read.",
 		})
 	}
@@ -67,7 +68,7 @@ func yamlFault(text string) (line int, why string) {
 	}
 	var document any
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
-		return lineOfYAMLError(err), "it is no valid YAML"
+		return config.LineOfYAMLError(err), "it is no valid YAML"
 	}
 	if _, ok := document.(map[any]any); !ok && document != nil {
 		return 0, "it is no mapping of YAML"
@@ -112,8 +113,8 @@ func newInstance(s *diagnose.System) *diagnose.Finding {
 		ID: "cloud-init-new-instance", Stage: diagnose.Login, Severity: diagnose.Degrades, Confidence: 0.8,
 		Title: fmt.Sprintf("The service cloud-init takes the machine for a new one at the next boot, because %s names another instance.", found[0].path),
 		Evidence: []diagnose.Evidence{
-			fileEvidence(found[0].path, 0, "the instance is "+found[0].instance),
-			fileEvidence("/var/lib/cloud/data/instance-id", 1, "the instance was "+before),
+			config.FileEvidence(found[0].path, 0, "the instance is "+found[0].instance),
+			config.FileEvidence("/var/lib/cloud/data/instance-id", 1, "the instance was "+before),
 		},
 		ByHand: "cloud-init will make new host keys, and write users and the network again. Write the former instance-id into the seed if that is not meant.",
 	}
@@ -125,7 +126,7 @@ type seed struct{ path, instance string }
 // seedInstance returns the instance that a file of meta data names.
 func seedInstance(tree *diagnose.Tree, file string) string {
 	text, err := tree.Read(file)
-	if err != nil || len(text) > maxYAML {
+	if err != nil || len(text) > config.MaxYAML {
 		return ""
 	}
 	var data map[string]any

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func crashRules() []diagnose.Rule {
@@ -95,7 +96,7 @@ func lookOutOfMemory(s *diagnose.System) []diagnose.Finding {
 		if memoryPanic.MatchString(l.text) {
 			f.Severity, f.Confidence = diagnose.BlocksBoot, 0.8
 		}
-		f.Evidence = append(f.Evidence, fileEvidence(l.file, 0, fmt.Sprintf("[%.0f] %s", l.seconds, l.text)))
+		f.Evidence = append(f.Evidence, config.FileEvidence(l.file, 0, fmt.Sprintf("[%.0f] %s", l.seconds, l.text)))
 	}
 	for _, c := range kernelCrashes(s) {
 		if c.isAtBoot() && memoryPanic.MatchString(c.panicLine) && !ranSince(s.Files, c.at) {
@@ -108,27 +109,27 @@ func lookOutOfMemory(s *diagnose.System) []diagnose.Finding {
 	}
 	f.Evidence = f.Evidence[:min(len(f.Evidence), 5)]
 	if missing := missingSwap(s); missing != nil {
-		f.Evidence = append(f.Evidence, missing.evidence())
+		f.Evidence = append(f.Evidence, missing.Evidence())
 		f.Title = "Memory ran out while the system booted, and the swap that fstab names does not exist."
 		f.Severity = diagnose.BlocksBoot
 	}
 	if s.Memory > 0 && s.Memory < littleMemory {
-		f.Evidence = append(f.Evidence, deviceEvidence("/proc/meminfo", fmt.Sprintf("the machine has %d MiB", s.Memory>>20)))
+		f.Evidence = append(f.Evidence, config.DeviceEvidence("/proc/meminfo", fmt.Sprintf("the machine has %d MiB", s.Memory>>20)))
 		f.Severity = diagnose.BlocksBoot
 	}
 	return []diagnose.Finding{f}
 }
 
 // missingSwap is a line of fstab with a swap device that the machine does not have; nil where there is none, or where it may be hidden.
-func missingSwap(s *diagnose.System) *fstabLine {
-	if len(hidesDevices(s)) > 0 {
+func missingSwap(s *diagnose.System) *config.FstabLine {
+	if len(config.HidesDevices(s)) > 0 {
 		return nil
 	}
-	lines := parseFstab(tableLines(s, fstabPath))
+	lines := config.ParseFstab(config.TableLines(s, config.FstabPath))
 	for i := range lines {
 		e := &lines[i]
-		n := parseDeviceName(e.Source)
-		if e.isSwap() && !e.has("noauto") && n.Tag != "" && n.Tag != "path" && len(findDevices(s, n)) == 0 {
+		n := config.ParseDeviceName(e.Source)
+		if e.IsSwap() && !e.Has("noauto") && n.Tag != "" && n.Tag != "path" && len(config.FindDevices(s, n)) == 0 {
 			return e
 		}
 	}

@@ -6,9 +6,8 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
-
-const crypttabPath = "/etc/crypttab"
 
 // maxCryptFindings bounds the findings of crypttab, and maxCryptMounts the mounts of one container that a repair changes.
 const (
@@ -16,79 +15,17 @@ const (
 	maxCryptMounts   = 10
 )
 
-// cryptLine is one entry of crypttab(5).
-type cryptLine struct {
-	Name, Source, Key string
-	Options           []string
-	Line              int // from 1
-	Text              string
-}
-
-// parseCrypttab returns the entries, maxTableLines at most.
-func parseCrypttab(lines []string) []cryptLine {
-	var out []cryptLine
-	for i, text := range lines {
-		fields := strings.Fields(text)
-		if len(fields) < 2 || fields[0][0] == '#' {
-			continue
-		}
-		if len(out) >= maxTableLines {
-			break
-		}
-		c := cryptLine{Name: fields[0], Source: fields[1], Line: i + 1, Text: text}
-		if len(fields) > 2 {
-			c.Key = fields[2]
-		}
-		if len(fields) > 3 {
-			c.Options = strings.Split(fields[3], ",")
-		}
-		out = append(out, c)
-	}
-	return out
-}
-
-func (c *cryptLine) has(options ...string) bool {
-	return slices.ContainsFunc(c.Options, func(o string) bool {
-		name, _, _ := strings.Cut(o, "=")
-		return slices.Contains(options, name)
-	})
-}
-
-// findSource returns the devices of the container.
-func findSource(s *diagnose.System, c cryptLine) []*diagnose.Device {
-	name := parseDeviceName(c.Source)
-	if name.Tag != "path" {
-		return findDevices(s, name)
-	}
-	var out []*diagnose.Device // not by devicePaths, which asks here
-	for i := range s.Devices {
-		if s.Devices[i].Path == name.Value {
-			out = append(out, &s.Devices[i])
-		}
-	}
-	for _, g := range s.Groups {
-		for _, v := range g.Volumes {
-			if name.Value == "/dev/"+g.Name+"/"+v.Name || name.Value == "/dev/mapper/"+diagnose.MapperName(g.Name, v.Name) {
-				if d := deviceAt(s, v.Path); d != nil && !slices.Contains(out, d) {
-					out = append(out, d)
-				}
-			}
-		}
-	}
-	return out
-}
-
 // cryptSeverity is what happens when the container is not opened.
-func cryptSeverity(s *diagnose.System, mounts []fstabLine, c *cryptLine) diagnose.Severity {
-	if c.has("noauto") {
+func cryptSeverity(s *diagnose.System, mounts []config.FstabLine, c *config.CryptLine) diagnose.Severity {
+	if c.Has("noauto") {
 		return diagnose.Info
 	}
 	for _, severity := range []diagnose.Severity{diagnose.BlocksBoot, diagnose.Degrades} {
-		if slices.ContainsFunc(mounts, func(e fstabLine) bool { return e.mountSeverity(s) == severity }) {
+		if slices.ContainsFunc(mounts, func(e config.FstabLine) bool { return e.MountSeverity(s) == severity }) {
 			return severity
 		}
 	}
-	if len(mounts) > 0 || c.has("nofail", "swap", "tmp") {
+	if len(mounts) > 0 || c.Has("nofail", "swap", "tmp") {
 		return diagnose.Info
 	}
 	return diagnose.Degrades
@@ -101,13 +38,13 @@ func cryptRules() []diagnose.Rule {
 // lookCrypttab finds containers that will not open by themselves.
 func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
-	entries, mounts := parseCrypttab(tableLines(s, crypttabPath)), map[string][]fstabLine{}
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
+	entries, mounts := config.ParseCrypttab(config.TableLines(s, config.CrypttabPath)), map[string][]config.FstabLine{}
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
 		mounts[e.Source] = append(mounts[e.Source], e)
 	}
 	named := map[*diagnose.Device]bool{} // by any entry
 	for _, c := range entries {
-		for _, d := range findSource(s, c) {
+		for _, d := range config.FindSource(s, c) {
 			named[d] = true
 		}
 	}
@@ -116,8 +53,8 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 			break
 		}
 		mounts := mounts["/dev/mapper/"+c.Name]
-		f := diagnose.Finding{Stage: diagnose.Target, Severity: cryptSeverity(s, mounts, &c), Evidence: []diagnose.Evidence{fileEvidence(crypttabPath, c.Line, c.Text)}}
-		name, found := parseDeviceName(c.Source), findSource(s, c)
+		f := diagnose.Finding{Stage: diagnose.Target, Severity: cryptSeverity(s, mounts, &c), Evidence: []diagnose.Evidence{config.FileEvidence(config.CrypttabPath, c.Line, c.Text)}}
+		name, found := config.ParseDeviceName(c.Source), config.FindSource(s, c)
 		switch {
 		case name.Tag == "":
 			continue
@@ -127,20 +64,20 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 			if name.Kernel {
 				f.Confidence = 0.7
 			}
-			if hidden := hidesDevices(s); len(hidden) > 0 && !onlyLocked(s) {
+			if hidden := config.HidesDevices(s); len(hidden) > 0 && !onlyLocked(s) {
 				f.Confidence = 0.4
 			}
 			switch {
-			case slices.ContainsFunc(mounts, func(e fstabLine) bool { return e.Target == "/" || e.Target == "/usr" }): // the initramfs opens it
+			case slices.ContainsFunc(mounts, func(e config.FstabLine) bool { return e.Target == "/" || e.Target == "/usr" }): // the initramfs opens it
 				f.Stage = diagnose.Root
 			case f.Severity == diagnose.Degrades && opensRoot(s, named, &c):
 				f.Severity, f.Stage, f.Confidence = diagnose.BlocksBoot, diagnose.Root, min(f.Confidence, 0.75)
 			}
 			proposeCryptRepair(s, named, mounts, &c, &f)
-		case found[0].FS != "crypto_LUKS" && found[0].NotExamined == "" && !c.has("plain", "tcrypt", "bitlk", "swap", "tmp", "header", "fvault2", "tcrypt-veracrypt"):
+		case found[0].FS != "crypto_LUKS" && found[0].NotExamined == "" && !c.Has("plain", "tcrypt", "bitlk", "swap", "tmp", "header", "fvault2", "tcrypt-veracrypt"):
 			f.ID, f.Confidence = "crypttab-device-not-luks", 0.85
 			f.Title = fmt.Sprintf("Line %d of /etc/crypttab opens %s, which holds no LUKS header.", c.Line, found[0].Path)
-			f.Evidence = append(f.Evidence, deviceEvidence(found[0].Path, "its content is "+orNothing(found[0].FS)))
+			f.Evidence = append(f.Evidence, config.DeviceEvidence(found[0].Path, "its content is "+orNothing(found[0].FS)))
 			f.ByHand = "Write the device of the container into the line; if its header was overwritten, restore it with `cryptsetup luksHeaderRestore` or `cryptsetup repair`."
 		case keyIsMissing(s, &c):
 			f.ID, f.Confidence = "crypttab-keyfile-missing", 0.8
@@ -157,16 +94,18 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 // onlyLocked: what was not examined are containers that crypttab itself would open, so none of them hides another container of crypttab.
 func onlyLocked(s *diagnose.System) bool {
 	for i := range s.Devices {
-		if d := &s.Devices[i]; d.NotExamined != "" && d.FS != "crypto_LUKS" && !isKnownFileSystem(d.FS) {
+		if d := &s.Devices[i]; d.NotExamined != "" && d.FS != "crypto_LUKS" && !config.IsKnownFileSystem(d.FS) {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.Gaps, func(g diagnose.Gap) bool { return strings.HasPrefix(g.What, "/dev/") && deviceAt(s, g.What) == nil }) && !slices.ContainsFunc(s.Arrays, func(a diagnose.Array) bool { return !a.Started }) &&
+	return !slices.ContainsFunc(s.Gaps, func(g diagnose.Gap) bool {
+		return strings.HasPrefix(g.What, "/dev/") && config.DeviceAt(s, g.What) == nil
+	}) && !slices.ContainsFunc(s.Arrays, func(a diagnose.Array) bool { return !a.Started }) &&
 		!slices.ContainsFunc(s.Groups, func(g diagnose.VolumeGroup) bool { return len(g.Missing) > 0 })
 }
 
 // proposeCryptRepair names the one container that no entry opens.
-func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, mounts []fstabLine, c *cryptLine, f *diagnose.Finding) {
+func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, mounts []config.FstabLine, c *config.CryptLine, f *diagnose.Finding) {
 	if f.Severity == diagnose.Info { // as its owner wants it
 		f.ByHand = fmt.Sprintf("Remove line %d of /etc/crypttab if the container does not come back.", c.Line)
 		return
@@ -184,26 +123,26 @@ func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, mou
 		f.ByHand = fmt.Sprintf("Write the UUID of the container into line %d of /etc/crypttab, and rebuild the initramfs if it opens the root.", c.Line)
 		return
 	}
-	f.Evidence = append(f.Evidence, deviceEvidence(free[0].Path, "a LUKS container with UUID "+free[0].UUID+", which no line of /etc/crypttab opens"))
+	f.Evidence = append(f.Evidence, config.DeviceEvidence(free[0].Path, "a LUKS container with UUID "+free[0].UUID+", which no line of /etc/crypttab opens"))
 	f.Repair = &diagnose.Repair{
 		Summary: fmt.Sprintf("Let line %d of /etc/crypttab name UUID=%s, the only container that no line names; build the initramfs anew where it opens the root.", c.Line, free[0].UUID),
-		Consent: diagnose.ConsentBoot, Writes: []string{crypttabPath},
+		Consent: diagnose.ConsentBoot, Writes: []string{config.CrypttabPath},
 	}
 }
 
 // proposeWithoutContainer proposes nofail for an entry and for each line of fstab that waits for it, and returns false where the system needs one of them.
-func proposeWithoutContainer(mounts []fstabLine, c *cryptLine, f *diagnose.Finding) bool {
-	if len(mounts) > maxCryptMounts || slices.ContainsFunc(mounts, func(e fstabLine) bool { return e.isEssential() }) {
+func proposeWithoutContainer(mounts []config.FstabLine, c *config.CryptLine, f *diagnose.Finding) bool {
+	if len(mounts) > maxCryptMounts || slices.ContainsFunc(mounts, func(e config.FstabLine) bool { return e.IsEssential() }) {
 		return false
 	}
 	var places, files []string
-	if !c.has("nofail") {
-		places, files = append(places, fmt.Sprintf("line %d of /etc/crypttab", c.Line)), append(files, crypttabPath)
+	if !c.Has("nofail") {
+		places, files = append(places, fmt.Sprintf("line %d of /etc/crypttab", c.Line)), append(files, config.CrypttabPath)
 	}
 	for _, e := range mounts {
-		if e.isWaitedFor() {
-			f.Evidence = append(f.Evidence, e.evidence())
-			places, files = append(places, fmt.Sprintf("line %d of /etc/fstab", e.Line)), append(files, fstabPath)
+		if e.IsWaitedFor() {
+			f.Evidence = append(f.Evidence, e.Evidence())
+			places, files = append(places, fmt.Sprintf("line %d of /etc/fstab", e.Line)), append(files, config.FstabPath)
 		}
 	}
 	f.Repair = &diagnose.Repair{Summary: "Add nofail to " + strings.Join(places, " and ") + ", so that the boot goes on without it.", Consent: diagnose.ConsentBoot, Writes: slices.Compact(files)}
@@ -211,9 +150,9 @@ func proposeWithoutContainer(mounts []fstabLine, c *cryptLine, f *diagnose.Findi
 }
 
 // keyIsMissing says whether a key file that crypttab names is not there. Keys on other devices, sockets and tokens are not looked for.
-func keyIsMissing(s *diagnose.System, c *cryptLine) bool {
+func keyIsMissing(s *diagnose.System, c *config.CryptLine) bool {
 	key := c.Key
-	if !strings.HasPrefix(key, "/") || strings.Contains(key, ":") || c.has("keyscript", "tpm2-device", "fido2-device", "pkcs11-uri", "keyfile-timeout") {
+	if !strings.HasPrefix(key, "/") || strings.Contains(key, ":") || c.Has("keyscript", "tpm2-device", "fido2-device", "pkcs11-uri", "keyfile-timeout") {
 		return false
 	}
 	for _, elsewhere := range []string{"/dev/", "/run/", "/proc/", "/sys/", "/tmp/"} {
@@ -222,7 +161,7 @@ func keyIsMissing(s *diagnose.System, c *cryptLine) bool {
 		}
 	}
 	_, err := s.Files.Stat(key)
-	return isNotExist(err)
+	return config.IsNotExist(err)
 }
 
 func orNothing(text string) string {
@@ -233,11 +172,11 @@ func orNothing(text string) string {
 }
 
 // opensRoot: the root lies in a container that no line of crypttab names, so the line with a dead name is the one that is meant to open it.
-func opensRoot(s *diagnose.System, named map[*diagnose.Device]bool, c *cryptLine) bool {
-	if c.has("nofail", "noauto", "swap", "tmp") || s.Files.Exists("/usr/lib/dracut") { // dracut opens by rd.luks.uuid
+func opensRoot(s *diagnose.System, named map[*diagnose.Device]bool, c *config.CryptLine) bool {
+	if c.Has("nofail", "noauto", "swap", "tmp") || s.Files.Exists("/usr/lib/dracut") { // dracut opens by rd.luks.uuid
 		return false
 	}
-	for _, d := range ancestors(s, s.Root) {
+	for _, d := range config.Ancestors(s, s.Root) {
 		if d.FS != "crypto_LUKS" {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // maxCheckedEntries bounds how many entries of a menu are checked, because an initramfs takes a second.
@@ -29,8 +30,8 @@ func entryRules() []diagnose.Rule {
 // entryChecker checks the files of entries, each file once.
 type entryChecker struct {
 	s       *diagnose.System
-	kernels map[string]kernelImage
-	images  map[string]*initramfsContent
+	kernels map[string]config.KernelImage
+	images  map[string]*config.InitramfsContent
 	// shallow: the content of initramfs images is not read, which takes seconds on slow machines.
 	shallow bool
 }
@@ -107,7 +108,7 @@ func (c *entryChecker) wholeEntry(entries []loadEntry, first *loadEntry) *loadEn
 
 // newEntryChecker is a checker that reads images too.
 func newEntryChecker(s *diagnose.System) *entryChecker {
-	return &entryChecker{s: s, kernels: map[string]kernelImage{}, images: map[string]*initramfsContent{}}
+	return &entryChecker{s: s, kernels: map[string]config.KernelImage{}, images: map[string]*config.InitramfsContent{}}
 }
 
 // proposeEntry lets the findings about the default entry propose a whole one.
@@ -138,7 +139,7 @@ func (c *entryChecker) check(e *loadEntry) []diagnose.Finding {
 	if e.Kernel.Path == "" || e.Kernel.Unknown {
 		return nil
 	}
-	at := fileEvidence(e.File, e.Line, entryName(e))
+	at := config.FileEvidence(e.File, e.Line, entryName(e))
 	finding := func(id string, stage diagnose.Stage, confidence float64, title string, evidence ...diagnose.Evidence) diagnose.Finding {
 		return diagnose.Finding{ID: id, Stage: stage, Severity: diagnose.BlocksBoot, Confidence: confidence, Title: title, Evidence: append(evidence, at)}
 	}
@@ -153,20 +154,20 @@ func (c *entryChecker) check(e *loadEntry) []diagnose.Finding {
 	var out []diagnose.Finding
 	k := c.kernel(e)
 	if k.Damage != "" {
-		f := finding("kernel-damaged", diagnose.Kernel, 0.95, fmt.Sprintf("The kernel %s is damaged: %s.", e.Kernel.Shown, k.Damage), fileEvidence(e.Kernel.Shown, 0, k.Damage))
+		f := finding("kernel-damaged", diagnose.Kernel, 0.95, fmt.Sprintf("The kernel %s is damaged: %s.", e.Kernel.Shown, k.Damage), config.FileEvidence(e.Kernel.Shown, 0, k.Damage))
 		f.ByHand = "Choose another entry of the menu, or install the package of the kernel again."
 		out = append(out, f)
 	} else if sum := wantedSum(c.s.Files, e.Kernel.Shown); sum != "" && k.Certificates <= 1 {
 		if got := fileSum(e.Kernel); got != "" && got != sum {
 			f := finding("kernel-changed", diagnose.Kernel, 0.6, fmt.Sprintf("The kernel %s is not the one that its package brought.", e.Kernel.Shown),
-				fileEvidence(e.Kernel.Shown, 0, "its MD5 sum is "+got+", not "+sum))
+				config.FileEvidence(e.Kernel.Shown, 0, "its MD5 sum is "+got+", not "+sum))
 			f.ByHand = "Install the package of the kernel again, unless someone changed the kernel on purpose."
 			out = append(out, f)
 		}
 	}
 	release := k.Release
 	if release == "" {
-		release = releaseOfName(e.Kernel.Shown)
+		release = config.ReleaseOfName(e.Kernel.Shown)
 	}
 	return append(out, c.checkInitramfs(e, release, finding)...)
 }
@@ -189,13 +190,13 @@ func (c *entryChecker) kernelOf(e *loadEntry) string {
 type findingMaker func(id string, stage diagnose.Stage, confidence float64, title string, evidence ...diagnose.Evidence) diagnose.Finding
 
 // kernel reads the head of an entry's kernel.
-func (c *entryChecker) kernel(e *loadEntry) kernelImage {
+func (c *entryChecker) kernel(e *loadEntry) config.KernelImage {
 	if k, done := c.kernels[e.Kernel.Shown]; done {
 		return k
 	}
-	var k kernelImage
-	if f, err := openReadAt(e.Kernel.Tree, e.Kernel.Path); err == nil {
-		k = readKernelImage(f)
+	var k config.KernelImage
+	if f, err := config.OpenReadAt(e.Kernel.Tree, e.Kernel.Path); err == nil {
+		k = config.ReadKernelImage(f)
 		_ = f.Close()
 	}
 	c.kernels[e.Kernel.Shown] = k
@@ -203,19 +204,19 @@ func (c *entryChecker) kernel(e *loadEntry) kernelImage {
 }
 
 // unifiedInitramfs walks through the initramfs in a unified kernel image; nil for other kernels.
-func (c *entryChecker) unifiedInitramfs(e *loadEntry) *initramfsContent {
-	f, err := openReadAt(e.Kernel.Tree, e.Kernel.Path)
+func (c *entryChecker) unifiedInitramfs(e *loadEntry) *config.InitramfsContent {
+	f, err := config.OpenReadAt(e.Kernel.Tree, e.Kernel.Path)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	pe, err := readPE(f)
+	pe, err := config.ReadPE(f)
 	if err != nil || pe.Damage != "" {
 		return nil
 	}
 	for _, s := range pe.Sections {
 		if s.Name == ".initrd" {
-			content := walkInitramfs(&readAtFile{ReaderAt: io.NewSectionReader(f, s.Offset, s.Size), Size: s.Size})
+			content := config.WalkInitramfs(&config.ReadAtFile{ReaderAt: io.NewSectionReader(f, s.Offset, s.Size), Size: s.Size})
 			if content.Damage != "" { // the section is not as long as its content where the image was signed
 				content.NotExamined = content.Damage
 			}
@@ -227,7 +228,7 @@ func (c *entryChecker) unifiedInitramfs(e *loadEntry) *initramfsContent {
 
 // wantedSum is the MD5 sum that dpkg stored for a kernel; empty without one.
 func wantedSum(t *diagnose.Tree, name string) string {
-	release := releaseOfName(name)
+	release := config.ReleaseOfName(name)
 	if release == "" || strings.Contains(release, "/") {
 		return ""
 	}
@@ -243,7 +244,7 @@ func wantedSum(t *diagnose.Tree, name string) string {
 
 // fileSum is the MD5 sum of a kernel; empty for one that is larger than any.
 func fileSum(file bootFile) string {
-	f, err := openReadAt(file.Tree, file.Path)
+	f, err := config.OpenReadAt(file.Tree, file.Path)
 	if err != nil {
 		return ""
 	}

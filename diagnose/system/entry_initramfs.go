@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // checkInitramfs looks at what an entry loads besides its kernel.
@@ -21,13 +22,13 @@ func (c *entryChecker) checkInitramfs(e *loadEntry, release string, finding find
 		}
 		return f
 	}
-	joined := &initramfsContent{Names: map[string]bool{}, Modules: map[string]bool{}}
-	var unified *initramfsContent
+	joined := &config.InitramfsContent{Names: map[string]bool{}, Modules: map[string]bool{}}
+	var unified *config.InitramfsContent
 	if len(e.Initrds) == 0 && !c.shallow {
 		unified = c.unifiedInitramfs(e)
 	}
 	if unified != nil {
-		joined.add(unified)
+		joined.Add(unified)
 	}
 	if len(e.Initrds) == 0 && unified == nil {
 		if root := rootArgument(e.Options); needsInitramfs(root) && c.kernel(e).Format != "PE" {
@@ -50,9 +51,9 @@ func (c *entryChecker) checkInitramfs(e *loadEntry, release string, finding find
 		content := c.initramfs(image)
 		if content.Damage != "" {
 			return []diagnose.Finding{rebuild(finding("initramfs-damaged", diagnose.Initramfs, 0.95,
-				fmt.Sprintf("The initramfs %s is damaged: %s.", image.Shown, content.Damage), fileEvidence(image.Shown, 0, content.Damage)))}
+				fmt.Sprintf("The initramfs %s is damaged: %s.", image.Shown, content.Damage), config.FileEvidence(image.Shown, 0, content.Damage)))}
 		}
-		joined.add(content)
+		joined.Add(content)
 	}
 	if c.shallow {
 		return nil
@@ -65,7 +66,7 @@ func (c *entryChecker) checkInitramfs(e *loadEntry, release string, finding find
 		return []diagnose.Finding{f}
 	}
 	if !joined.Names["init"] && !joined.Names["sbin/init"] {
-		return []diagnose.Finding{rebuild(finding("initramfs-damaged", diagnose.Initramfs, 0.9, fmt.Sprintf("The initramfs %s holds no /init.", shown), fileEvidence(shown, 0, "no entry of its archives is named init")))}
+		return []diagnose.Finding{rebuild(finding("initramfs-damaged", diagnose.Initramfs, 0.9, fmt.Sprintf("The initramfs %s holds no /init.", shown), config.FileEvidence(shown, 0, "no entry of its archives is named init")))}
 	}
 	return c.checkModules(e, joined, release, finding, rebuild)
 }
@@ -84,23 +85,23 @@ func needsInitramfs(root string) bool {
 }
 
 // checkModules looks for what the root needs and the initramfs lacks, and for the modules of the kernel.
-func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, release string, finding findingMaker, rebuild func(diagnose.Finding) diagnose.Finding) []diagnose.Finding {
+func (c *entryChecker) checkModules(e *loadEntry, content *config.InitramfsContent, release string, finding findingMaker, rebuild func(diagnose.Finding) diagnose.Finding) []diagnose.Finding {
 	var out []diagnose.Finding
 	folder := "/lib/modules/" + release
-	modular := content.Names["usr"+folder] || content.Names[strings.TrimPrefix(folder, "/")] || content.hasBelow("usr"+folder+"/") || content.hasBelow(strings.TrimPrefix(folder, "/")+"/")
+	modular := content.Names["usr"+folder] || content.Names[strings.TrimPrefix(folder, "/")] || content.HasBelow("usr"+folder+"/") || content.HasBelow(strings.TrimPrefix(folder, "/")+"/")
 	switch {
 	case release != "" && !modular && len(content.Modules) > 0:
 		return c.foreignModules(e, content, release, finding, rebuild)
 	case release == "" || !modular || len(content.Modules) == 0:
 		return nil
-	case !isFolder(c.s.Files, folder):
+	case !config.IsFolder(c.s.Files, folder):
 		f := finding("modules-missing", diagnose.Init, 0.85, fmt.Sprintf("The folder %s does not exist, so that kernel %s lacks its modules after the initramfs.", folder, release),
-			fileEvidence(folder, 0, "it does not exist"))
+			config.FileEvidence(folder, 0, "it does not exist"))
 		f.ByHand = "Choose the entry of a kernel whose modules are there, or install the package of the kernel again."
 		return append(out, f)
 	case len(c.s.Files.Lines(folder+"/modules.dep")) == 0:
 		f := finding("modules-missing", diagnose.Init, 0.8, fmt.Sprintf("The file %s/modules.dep is missing or empty, so that no module of kernel %s loads.", folder, release),
-			fileEvidence(folder+"/modules.dep", 0, "it is missing or empty"))
+			config.FileEvidence(folder+"/modules.dep", 0, "it is missing or empty"))
 		f.ByHand = "Run depmod for the kernel, from the system in a rescue."
 		f.Repair = &diagnose.Repair{Summary: "Run the system's own depmod for kernel " + release + ".", Consent: diagnose.ConsentBoot, Writes: []string{folder + "/modules.dep"}}
 		return append(out, f)
@@ -110,7 +111,7 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 		if available[module] && !content.Modules[module] {
 			f := rebuild(finding("initramfs-lacks-driver", diagnose.Initramfs, 0.8,
 				fmt.Sprintf("The initramfs %s lacks the module %s, which the root on %s needs.", e.initramfs(), module, c.s.Root),
-				fileEvidence(folder+"/modules.dep", 0, module+" is a module of the kernel")))
+				config.FileEvidence(folder+"/modules.dep", 0, module+" is a module of the kernel")))
 			if change, lines := driverOmissions(c.s, module); change != "" {
 				f.Evidence = append(f.Evidence, lines...)
 				if f.Repair != nil {
@@ -123,26 +124,26 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 			out = append(out, f)
 		}
 	}
-	for _, d := range ancestors(c.s, c.s.Root) {
+	for _, d := range config.Ancestors(c.s, c.s.Root) {
 		tools := map[diagnose.DeviceKind][]string{diagnose.VolumeDevice: {"lvm", "lvm.static"}, diagnose.CryptDevice: {"cryptsetup", "systemd-cryptsetup"},
 			diagnose.ArrayDevice: {"mdadm", "mdadm-env"}}[d.Kind]
 		if d.Kind == diagnose.CryptDevice && content.OpensNothing {
 			out = append(out, rebuild(finding("initramfs-lacks-tool", diagnose.Initramfs, 0.8,
-				fmt.Sprintf("The initramfs %s names no encrypted container to open, and the root lies in %s.", e.initramfs(), d.Path), fileEvidence(e.initramfs(), 0, "its cryptroot/crypttab is empty"))))
+				fmt.Sprintf("The initramfs %s names no encrypted container to open, and the root lies in %s.", e.initramfs(), d.Path), config.FileEvidence(e.initramfs(), 0, "its cryptroot/crypttab is empty"))))
 			continue
 		}
-		if len(tools) == 0 || content.has(tools...) {
+		if len(tools) == 0 || content.Has(tools...) {
 			continue
 		}
 		f := rebuild(finding("initramfs-lacks-tool", diagnose.Initramfs, 0.8,
-			fmt.Sprintf("The initramfs %s lacks %s, which assembles %s below the root.", e.initramfs(), tools[0], d.Path), deviceEvidence(d.Path, "a device of the kind "+string(d.Kind))))
+			fmt.Sprintf("The initramfs %s lacks %s, which assembles %s below the root.", e.initramfs(), tools[0], d.Path), config.DeviceEvidence(d.Path, "a device of the kind "+string(d.Kind))))
 		out = append(out, f)
 	}
 	return out
 }
 
 // foreignModules finds an initramfs whose modules are all of other kernels, of which none loads, where the root needs a module.
-func (c *entryChecker) foreignModules(e *loadEntry, content *initramfsContent, release string, finding findingMaker, rebuild func(diagnose.Finding) diagnose.Finding) []diagnose.Finding {
+func (c *entryChecker) foreignModules(e *loadEntry, content *config.InitramfsContent, release string, finding findingMaker, rebuild func(diagnose.Finding) diagnose.Finding) []diagnose.Finding {
 	var others []string
 	for name := range content.Names {
 		if m := moduleFolder.FindStringSubmatch(name); m != nil && !slices.Contains(others, m[1]) && len(others) < 8 {
@@ -157,8 +158,8 @@ func (c *entryChecker) foreignModules(e *loadEntry, content *initramfsContent, r
 	slices.Sort(others)
 	return []diagnose.Finding{rebuild(finding("initramfs-lacks-driver", diagnose.Initramfs, 0.9,
 		fmt.Sprintf("The initramfs %s holds modules of the kernel %s, and the kernel %s loads none of them, which the root on %s needs.", e.initramfs(), strings.Join(others, " and "), release, c.s.Root),
-		fileEvidence(e.initramfs(), 0, "it has no folder lib/modules/"+release),
-		fileEvidence("/lib/modules/"+release+"/modules.dep", 0, strings.Join(needed, ", ")+" are modules of the kernel")))}
+		config.FileEvidence(e.initramfs(), 0, "it has no folder lib/modules/"+release),
+		config.FileEvidence("/lib/modules/"+release+"/modules.dep", 0, strings.Join(needed, ", ")+" are modules of the kernel")))}
 }
 
 // moduleFolder is the folder of a kernel's modules in an initramfs.
@@ -166,20 +167,20 @@ var moduleFolder = regexp.MustCompile(`^(?:usr/)?lib/modules/([^/]+)(?:/|$)`)
 
 // driverOmissions are the lines by which the tool that builds the initramfs leaves a module out, and how they are changed. Both are empty where no line leaves it out.
 func driverOmissions(s *diagnose.System, module string) (change string, lines []diagnose.Evidence) {
-	if firstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs") != "" {
+	if config.FirstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs") != "" {
 		file, line, value := ModuleChoice(s)
 		switch value {
 		case "dep":
-			return fmt.Sprintf("Set MODULES=most in line %d of %s", line, file), []diagnose.Evidence{fileEvidence(file, line, "MODULES=dep")}
+			return fmt.Sprintf("Set MODULES=most in line %d of %s", line, file), []diagnose.Evidence{config.FileEvidence(file, line, "MODULES=dep")}
 		case "list":
-			return "Add " + module + " to " + InitramfsModulesPath, []diagnose.Evidence{fileEvidence(file, line, "MODULES=list")}
+			return "Add " + module + " to " + config.InitramfsModulesPath, []diagnose.Evidence{config.FileEvidence(file, line, "MODULES=list")}
 		}
 		return "", nil
 	}
 	for _, file := range append([]string{"/etc/dracut.conf"}, s.Files.Match("/etc/dracut.conf.d", "*.conf")...) {
 		for i, line := range s.Files.Lines(file) {
-			if AllowDrivers(line, []string{module}) != line {
-				lines = append(lines, fileEvidence(file, i+1, line))
+			if config.AllowDrivers(line, []string{module}) != line {
+				lines = append(lines, config.FileEvidence(file, i+1, line))
 			}
 		}
 	}
@@ -189,47 +190,18 @@ func driverOmissions(s *diagnose.System, module string) (change string, lines []
 	return change, lines
 }
 
-// InitramfsModulesPath lists the modules that initramfs-tools takes beside those that it chooses.
-const InitramfsModulesPath = "/etc/initramfs-tools/modules"
-
 // ModuleChoice is which modules initramfs-tools takes: most, dep, list or another word, and the last line that says so, whose number counts from 1.
 func ModuleChoice(s *diagnose.System) (file string, line int, value string) {
 	for _, name := range append([]string{"/etc/initramfs-tools/initramfs.conf"}, s.Files.Match("/etc/initramfs-tools/conf.d", "*")...) {
-		if set, found := lastSetting(shellSettings(s.Files.Lines(name)), "MODULES"); found {
+		if set, found := config.LastSetting(config.ShellSettings(s.Files.Lines(name)), "MODULES"); found {
 			file, line, value = name, set.Line, set.Value
 		}
 	}
 	return file, line, value
 }
 
-// omittedDrivers is a line of dracut that leaves drivers out. One whose quotes close elsewhere is none.
-var omittedDrivers = regexp.MustCompile(`^(\s*omit_drivers\+?=["'])([^"'\\]*)(["']\s*(?:#.*)?)$`)
-
-// AllowDrivers is a line of dracut's configuration that leaves out none of these modules.
-func AllowDrivers(line string, modules []string) string {
-	m := omittedDrivers.FindStringSubmatch(line)
-	if m == nil {
-		return line
-	}
-	words := strings.Fields(m[2])
-	kept := slices.DeleteFunc(slices.Clone(words), func(name string) bool { return slices.Contains(modules, moduleName(name)) })
-	if len(kept) == len(words) {
-		return line
-	}
-	return m[1] + " " + strings.Join(kept, " ") + " " + m[3]
-}
-
 // RootModules are the modules that the root of a system needs, as far as can be told.
 func RootModules(s *diagnose.System) []string { return rootModules(s) }
-
-func (c *initramfsContent) hasBelow(folder string) bool {
-	for name := range c.Names {
-		if strings.HasPrefix(name, folder) {
-			return true
-		}
-	}
-	return false
-}
 
 // moduleNames are the modules that a modules.dep lists.
 func moduleNames(lines []string) map[string]bool {
@@ -237,22 +209,22 @@ func moduleNames(lines []string) map[string]bool {
 	for _, line := range lines {
 		name, _, _ := strings.Cut(line, ":")
 		base, _, _ := strings.Cut(path.Base(name), ".ko")
-		out[moduleName(base)] = true
+		out[config.ModuleName(base)] = true
 	}
 	return out
 }
 
 // rootModules are the drivers and the file system that the root needs, as far as the names of devices and what the ramdisk's kernel uses tell.
 func rootModules(s *diagnose.System) []string {
-	root := rootDevice(s)
+	root := config.RootDevice(s)
 	if root == nil {
 		return nil
 	}
 	var out []string
-	if mountableTypes[root.FS] && root.FS != "ext2" && root.FS != "ext3" {
+	if config.MountableTypes[root.FS] && root.FS != "ext2" && root.FS != "ext3" {
 		out = append(out, root.FS)
 	}
-	for _, d := range ancestors(s, s.Root) {
+	for _, d := range config.Ancestors(s, s.Root) {
 		switch {
 		case d.Kind == diagnose.CryptDevice:
 			out = append(out, "dm_crypt")
@@ -271,7 +243,7 @@ func rootModules(s *diagnose.System) []string {
 			}
 		}
 		for _, driver := range d.Drivers {
-			out = append(out, moduleName(driver))
+			out = append(out, config.ModuleName(driver))
 		}
 	}
 	slices.Sort(out)
@@ -279,15 +251,15 @@ func rootModules(s *diagnose.System) []string {
 }
 
 // initramfs walks through an image.
-func (c *entryChecker) initramfs(image bootFile) *initramfsContent {
+func (c *entryChecker) initramfs(image bootFile) *config.InitramfsContent {
 	if content, done := c.images[image.Shown]; done {
 		return content
 	}
-	content := &initramfsContent{NotExamined: "it could not be read"}
+	content := &config.InitramfsContent{NotExamined: "it could not be read"}
 	if len(c.images) >= maxReadImages {
 		content.NotExamined = "more images are loaded than are examined"
-	} else if f, err := openReadAt(image.Tree, image.Path); err == nil {
-		content = walkInitramfs(f)
+	} else if f, err := config.OpenReadAt(image.Tree, image.Path); err == nil {
+		content = config.WalkInitramfs(f)
 		_ = f.Close()
 	}
 	c.images[image.Shown] = content

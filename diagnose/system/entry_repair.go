@@ -8,10 +8,8 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
-
-// KernelCommandLinePath holds the arguments that kernel-install writes into boot entries.
-const KernelCommandLinePath = "/etc/kernel/cmdline"
 
 // EntryFile is a file of the Boot Loader Specification that a kernel of the system should have.
 type EntryFile struct {
@@ -66,7 +64,7 @@ func entryFiles(s *diagnose.System) []EntryFile {
 	return out
 }
 
-func boundedNames(names []string) []string { return names[:min(len(names), maxSmallFiles)] }
+func boundedNames(names []string) []string { return names[:min(len(names), config.MaxSmallFiles)] }
 
 // plainToken is a part of the name of an entry file: the id of the machine or of its distribution, and the release of a kernel such as 6.12.57+deb13-amd64.
 var plainToken = regexp.MustCompile(`^[A-Za-z0-9._+~-]+$`)
@@ -78,7 +76,7 @@ func grubEntryFiles(s *diagnose.System, options string) []EntryFile {
 		text, _ := s.Files.Read(file)
 		menu = string(text)
 	}
-	if boot == nil || isBootHidden(s) || !slices.ContainsFunc(parseGrub(menu).Commands, func(c grubCommand) bool { return c.Words[0] == "blscfg" }) {
+	if boot == nil || isBootHidden(s) || !slices.ContainsFunc(config.ParseGrub(menu).Commands, func(c config.GrubCommand) bool { return c.Words[0] == "blscfg" }) {
 		return nil
 	}
 	prefix := "/"
@@ -94,7 +92,7 @@ func grubEntryFiles(s *diagnose.System, options string) []EntryFile {
 	}
 	var out []EntryFile
 	for _, kernel := range boundedNames(s.Files.Match("/boot", "vmlinuz-*")) {
-		release := releaseOfName(kernel)
+		release := config.ReleaseOfName(kernel)
 		var images []string
 		for _, name := range []string{"/boot/initramfs-" + release + ".img", "/boot/initrd.img-" + release, "/boot/initrd-" + release} {
 			if s.Files.Exists(name) {
@@ -108,12 +106,12 @@ func grubEntryFiles(s *diagnose.System, options string) []EntryFile {
 
 // entryFile is the entry of one kernel, whose image the loader finds in a folder; none where a part of it is not there.
 func entryFile(s *diagnose.System, loader, entries, token, release, options, kernel, folder, kernelPath string, images []string) []EntryFile {
-	if len(images) != 1 || !plainToken.MatchString(token) || !plainToken.MatchString(release) || !s.Files.Exists(kernelPath) || !isFolder(s.Files, "/lib/modules/"+release) {
+	if len(images) != 1 || !plainToken.MatchString(token) || !plainToken.MatchString(release) || !s.Files.Exists(kernelPath) || !config.IsFolder(s.Files, "/lib/modules/"+release) {
 		return nil
 	}
 	found := func(name string) bootFile { return bootFile{Tree: s.Files, Path: name, Shown: name, Found: true} }
 	e := EntryFile{Path: path.Join(entries, token+"-"+release+".conf"), Release: release, Kernel: kernel}
-	e.entry = loadEntry{Loader: loader, File: e.Path, ID: token + "-" + release, Kernel: found(kernelPath), Initrds: []bootFile{found(images[0])}, Options: splitArguments(options)}
+	e.entry = loadEntry{Loader: loader, File: e.Path, ID: token + "-" + release, Kernel: found(kernelPath), Initrds: []bootFile{found(images[0])}, Options: config.SplitArguments(options)}
 	title := strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return -1
@@ -129,13 +127,13 @@ func entryFile(s *diagnose.System, loader, entries, token, release, options, ker
 // /etc/default/grub adds. Empty where neither names a root that is there.
 func entryOptions(s *diagnose.System) string {
 	words := kernelCommandLine(s)
-	name := parseDeviceName(rootArgument(words))
-	found := findDevices(s, name)
+	name := config.ParseDeviceName(rootArgument(words))
+	found := config.FindDevices(s, name)
 	if name.Tag != "" && (len(found) == 1 && found[0].Path == s.Root || len(found) == 0 && name.Tag == "path" && isCryptName(s, name.Value)) {
 		return strings.Join(words, " ")
 	}
-	d := rootDevice(s)
-	set, isSet := lastSetting(shellSettings(s.Files.Lines("/etc/default/grub")), "GRUB_CMDLINE_LINUX")
+	d := config.RootDevice(s)
+	set, isSet := config.LastSetting(config.ShellSettings(s.Files.Lines("/etc/default/grub")), "GRUB_CMDLINE_LINUX")
 	if d == nil || d.UUID == "" || !isSet || strings.ContainsAny(set.Value, "$`\\") {
 		return ""
 	}
@@ -148,7 +146,7 @@ func entryOptions(s *diagnose.System) string {
 	}
 	for _, word := range strings.Fields(set.Value) {
 		// A swap space that is gone would keep the boot waiting.
-		if device, isResume := strings.CutPrefix(word, "resume="); !isResume || len(findDevices(s, parseDeviceName(device))) > 0 {
+		if device, isResume := strings.CutPrefix(word, "resume="); !isResume || len(config.FindDevices(s, config.ParseDeviceName(device))) > 0 {
 			words = append(words, word)
 		}
 	}
@@ -158,7 +156,7 @@ func entryOptions(s *diagnose.System) string {
 // kernelCommandLine are the arguments that kernel-install writes into entries.
 func kernelCommandLine(s *diagnose.System) []string {
 	var out []string
-	for _, line := range s.Files.Lines(KernelCommandLinePath) {
+	for _, line := range s.Files.Lines(config.KernelCommandLinePath) {
 		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
 			out = append(out, strings.Fields(line)...)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func fileSystemRules() []diagnose.Rule {
@@ -26,9 +27,9 @@ func waitsForDevice(s *diagnose.System, d *diagnose.Device) (diagnose.Severity, 
 	if d.Path == s.Root || s.Files == nil {
 		return diagnose.BlocksBoot, diagnose.Root
 	}
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
-		if slices.Contains(findDevices(s, parseDeviceName(e.Source)), d) && e.mountSeverity(s) == diagnose.BlocksBoot {
-			return diagnose.BlocksBoot, e.stage()
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
+		if slices.Contains(config.FindDevices(s, config.ParseDeviceName(e.Source)), d) && e.MountSeverity(s) == diagnose.BlocksBoot {
+			return diagnose.BlocksBoot, e.Stage()
 		}
 	}
 	return diagnose.Degrades, diagnose.Target
@@ -38,7 +39,7 @@ func waitsForDevice(s *diagnose.System, d *diagnose.Device) (diagnose.Severity, 
 func lookChecks(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
 	for _, c := range s.Checks {
-		d := deviceAt(s, c.Device)
+		d := config.DeviceAt(s, c.Device)
 		if !c.Damaged || d == nil {
 			continue
 		}
@@ -67,13 +68,13 @@ func lookMountErrors(s *diagnose.System) []diagnose.Finding {
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		text := strings.ToLower(d.MountError)
-		if text == "" || !mountableTypes[d.FS] || slices.ContainsFunc(featurePatterns, func(p string) bool { return strings.Contains(text, p) }) {
+		if text == "" || !config.MountableTypes[d.FS] || slices.ContainsFunc(featurePatterns, func(p string) bool { return strings.Contains(text, p) }) {
 			continue
 		}
 		f := diagnose.Finding{
 			ID: "file-system-not-mounted", Confidence: 0.8,
 			Title:    fmt.Sprintf("The %s on %s does not mount: %s.", d.FS, d.Path, strings.TrimSuffix(d.MountError, ".")),
-			Evidence: []diagnose.Evidence{deviceEvidence(d.Path, d.MountError)},
+			Evidence: []diagnose.Evidence{config.DeviceEvidence(d.Path, d.MountError)},
 			ByHand:   "Copy the disk, then let the checker of the file system repair the copy.",
 		}
 		f.Severity, f.Stage = waitsForDevice(s, d)
@@ -93,7 +94,7 @@ func lookErrorFlags(s *diagnose.System) []diagnose.Finding {
 		out = append(out, diagnose.Finding{
 			ID: "file-system-errors-recorded", Stage: diagnose.Root, Severity: diagnose.Degrades, Confidence: 0.85,
 			Title:    fmt.Sprintf("The superblock of %s says that the kernel found errors in the file system.", d.Path),
-			Evidence: []diagnose.Evidence{deviceEvidence(d.Path, "its superblock has the flag for errors")},
+			Evidence: []diagnose.Evidence{config.DeviceEvidence(d.Path, "its superblock has the flag for errors")},
 			ByHand:   "Let the checker of the file system run at the next boot, and watch the disk: the flag is the reason for a root that turned read-only.",
 		})
 	}
@@ -107,12 +108,12 @@ func wantedUUIDs(s *diagnose.System) map[string]bool {
 	}
 	out := map[string]bool{}
 	add := func(text string) {
-		if n := parseDeviceName(text); n.Tag == "UUID" && len(findDevices(s, n)) == 0 {
+		if n := config.ParseDeviceName(text); n.Tag == "UUID" && len(config.FindDevices(s, n)) == 0 {
 			out[strings.ToLower(n.Value)] = true
 		}
 	}
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
-		if e.mountSeverity(s) == diagnose.BlocksBoot {
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
+		if e.MountSeverity(s) == diagnose.BlocksBoot {
 			add(e.Source)
 		}
 	}
@@ -138,7 +139,7 @@ func lookSuperblocks(s *diagnose.System) []diagnose.Finding {
 		f := diagnose.Finding{
 			ID: "superblock-missing", Stage: diagnose.Root, Severity: diagnose.BlocksBoot, Confidence: 0.9,
 			Title:    fmt.Sprintf("The device %s has lost the superblock of its %s, whose backup is whole.", d.Path, kind),
-			Evidence: []diagnose.Evidence{deviceEvidence(d.Path, fmt.Sprintf("nothing at the place of the superblock, a backup with UUID %s at byte %d", uuid, at))},
+			Evidence: []diagnose.Evidence{config.DeviceEvidence(d.Path, fmt.Sprintf("nothing at the place of the superblock, a backup with UUID %s at byte %d", uuid, at))},
 			Explains: []string{"fstab-device-missing", "root-argument-missing", "grub-search-missing", "grub-stub-search-missing", "esp-missing"},
 			Repair: &diagnose.Repair{Summary: fmt.Sprintf("Restore the superblock of %s from its backup, after a copy of the disk.", d.Path), Consent: diagnose.ConsentData,
 				Writes: []string{d.Path}, Loses: "What was written to the file system last may be lost."},
@@ -219,7 +220,7 @@ func lookHibernation(s *diagnose.System) []diagnose.Finding {
 		out = append(out, diagnose.Finding{
 			ID: "hibernation-image", Stage: diagnose.Initramfs, Severity: diagnose.Info, Confidence: 0.95,
 			Title:    fmt.Sprintf("The device %s holds the image of a suspended system, so that nothing may be repaired before it is resumed or discarded.", d.Path),
-			Evidence: []diagnose.Evidence{deviceEvidence(d.Path, "the mark "+strings.TrimRight(string(mark), "\x00")+" at byte 4086")},
+			Evidence: []diagnose.Evidence{config.DeviceEvidence(d.Path, "the mark "+strings.TrimRight(string(mark), "\x00")+" at byte 4086")},
 			ByHand:   "Start the system so that it resumes, or discard the image with mkswap and the old UUID; unsaved work of the suspended system is lost then.",
 		})
 	}

@@ -4,12 +4,12 @@ import (
 	"encoding/xml"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // firewallRules are about filters of packets that drop connections to sshd.
@@ -17,35 +17,27 @@ func firewallRules() []diagnose.Rule {
 	return []diagnose.Rule{{IDs: []string{"firewall-blocks-ssh"}, Files: true, Look: findFirewalls}}
 }
 
-// closedFirewall is where a firewall drops what comes in, and has no rule that lets connections to sshd through.
-type closedFirewall struct {
-	name, file string
-	line       int
-	text       string
-	repair     string
-}
-
 func findFirewalls(s *diagnose.System) []diagnose.Finding {
 	tree := s.Files
 	if sshdProgram(tree) == "" {
 		return nil
 	}
-	config := readSSHDConfig(tree)
-	if config.partial {
+	sshd := config.ReadSSHDConfig(tree)
+	if sshd.Partial {
 		return nil
 	}
-	ports := sshPorts(tree, config)
+	ports := sshPorts(tree, sshd)
 	var out []diagnose.Finding
-	for _, look := range []func(*diagnose.Tree, []int) *closedFirewall{closedNftables, closedIptables, closedUFW, closedFirewalld} {
+	for _, look := range []func(*diagnose.Tree, []int) *config.ClosedFirewall{closedNftables, closedIptables, closedUFW, closedFirewalld} {
 		f := look(tree, ports)
 		if f == nil {
 			continue
 		}
 		out = append(out, diagnose.Finding{
 			ID: "firewall-blocks-ssh", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.8,
-			Title:    fmt.Sprintf("The firewall %s drops what comes in, by %s, and lets nothing through to port %d of sshd.", f.name, place(f.file, f.line), ports[0]),
-			Evidence: []diagnose.Evidence{fileEvidence(f.file, f.line, f.text)},
-			Repair:   repairFiles(fmt.Sprintf("Add one rule that accepts connections to TCP port %d.", ports[0]), firstText(f.repair, f.file)),
+			Title:    fmt.Sprintf("The firewall %s drops what comes in, by %s, and lets nothing through to port %d of sshd.", f.Name, place(f.File, f.Line), ports[0]),
+			Evidence: []diagnose.Evidence{config.FileEvidence(f.File, f.Line, f.Text)},
+			Repair:   repairFiles(fmt.Sprintf("Add one rule that accepts connections to TCP port %d.", ports[0]), config.FirstText(f.Repair, f.File)),
 			ByHand:   "Ask who is responsible for the firewall before a port is opened.",
 		})
 	}
@@ -53,17 +45,17 @@ func findFirewalls(s *diagnose.System) []diagnose.Finding {
 }
 
 // sshPorts are the ports of sshd; those of its socket where systemd listens in its place.
-func sshPorts(tree *diagnose.Tree, config *sshdConfig) []int {
-	ports := config.ports()
+func sshPorts(tree *diagnose.Tree, sshd *config.SSHDConfig) []int {
+	ports := sshd.Ports()
 	for _, name := range []string{"ssh.socket", "sshd.socket"} {
-		if managerOf(tree) != systemdManager || !unitEnabled(tree, name) {
+		if config.ManagerOf(tree) != config.SystemdManager || !config.UnitEnabled(tree, name) {
 			continue
 		}
-		lines := tree.Lines(unitFile(tree, name))
+		lines := tree.Lines(config.UnitFile(tree, name))
 		for _, drop := range tree.Match("/etc/systemd/system/"+name+".d", "*.conf") {
 			lines = append(lines, tree.Lines(drop)...)
 		}
-		for _, l := range unitSettings(lines) {
+		for _, l := range config.UnitSettings(lines) {
 			at := strings.LastIndexByte(l.Value, ':')
 			if n, err := strconv.Atoi(l.Value[at+1:]); l.Key == "ListenStream" && err == nil {
 				ports = append(ports, n)
@@ -73,220 +65,24 @@ func sshPorts(tree *diagnose.Tree, config *sshdConfig) []int {
 	return ports
 }
 
-// harmlessAccept is what rules of iptables match that let through no new connection from elsewhere to a TCP port.
-var harmlessAccept = regexp.MustCompile(`(?i)(?:^|\s)-i lo\b|-p\s+(icmp|ipv6-icmp|icmpv6|udp|gre|esp|ah|igmp|vrrp|sctp|1|2|17|47|50|51|58|89|112)(\s|$)`)
-
-// connectionStates are the states that a rule of iptables matches.
-var connectionStates = regexp.MustCompile(`--(?:ct)?state\s+(\S+)`)
-
-// iptablesLetsIn says whether a rule that accepts may let a new connection to one of the ports through.
-func iptablesLetsIn(line string, ports []int) bool {
-	if strings.Contains(line, "!") { // all but what is named
-		return true
-	}
-	if m := connectionStates.FindStringSubmatch(line); m != nil && !strings.Contains(strings.ToUpper(m[1]), "NEW") {
-		return false
-	}
-	if m := iptablesPorts.FindStringSubmatch(line); m != nil {
-		holds, sure := namesPort(m[1], ports)
-		return holds || !sure
-	}
-	return !harmlessAccept.MatchString(line)
-}
-
-var (
-	nftChain  = regexp.MustCompile(`(?i)^\s*chain\s+(\S+)\s*\{`)
-	nftPolicy = regexp.MustCompile(`(?i)\bhook\s+input\b.*\bpolicy\s+drop\b`)
-	nftHook   = regexp.MustCompile(`(?i)\bhook\s+input\b`)
-	nftHead   = regexp.MustCompile(`(?i)\btype\s+\w+\s+hook\s+\w+\s+(device\s+\S+\s+)?priority\s+[^;]+;?|\bpolicy\s+\w+\s*;?`)
-	nftAdds   = regexp.MustCompile(`(?i)^\s*(add|insert)\s+rule\b.*\b(accept|jump|goto|vmap)\b`)
-	nftPorts  = regexp.MustCompile(`(?i)\b(?:tcp|th)\s+dport\s+(\{[^}]*\}|\S+)`)
-	// A verdict that another chain, a set or a map decides.
-	nftElsewhere = regexp.MustCompile(`(?i)\b(jump|goto|queue|set|map|vmap)\b|@`)
-	portRange    = regexp.MustCompile(`^([0-9]+)(?:[-:]([0-9]+))?$`)
-)
-
-// namesPort says whether a list of ports, ranges and names of services holds one of the ports; sure is false for what cannot be told.
-func namesPort(list string, ports []int) (holds, sure bool) {
-	for _, item := range strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune("{}, \t\"", r) }) {
-		m := portRange.FindStringSubmatch(item)
-		switch {
-		case item == "ssh":
-			if slices.Contains(ports, 22) {
-				return true, true
-			}
-		case m == nil:
-			if strings.ContainsAny(item, "@$!=<>") || strings.Trim(item, "0123456789") != "" && !slices.Contains(knownServices, item) {
-				return false, false
-			}
-		default:
-			from, _ := strconv.Atoi(m[1])
-			to := from
-			if m[2] != "" {
-				to, _ = strconv.Atoi(m[2])
-			}
-			if slices.ContainsFunc(ports, func(p int) bool { return p >= from && p <= to }) {
-				return true, true
-			}
-		}
-	}
-	return false, true
-}
-
-// knownServices are names of ports that are not ssh.
-var knownServices = strings.Fields("http https domain smtp submission imap imaps pop3 pop3s ntp ftp telnet mysql postgresql ldap ldaps snmp nfs sunrpc rsync mdns")
-
 // closedNftables looks at /etc/nftables.conf where its unit is enabled.
-func closedNftables(tree *diagnose.Tree, ports []int) *closedFirewall {
-	if on, _ := serviceEnabled(tree, "nftables"); !on {
+func closedNftables(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
+	if on, _ := config.ServiceEnabled(tree, "nftables"); !on {
 		return nil
 	}
 	for _, file := range []string{"/etc/nftables.conf", "/etc/sysconfig/nftables.conf", "/etc/nftables.nft"} {
 		if tree.Exists(file) {
-			return parseNftables(tree.Lines(file), file, ports)
+			return config.ParseNftables(tree.Lines(file), file, ports)
 		}
 	}
 	return nil
 }
 
-// parseNftables finds a chain of the hook input with the policy drop in which no rule may let connections to the ports through. Whatever is not
-// understood counts as such a rule.
-func parseNftables(lines []string, file string, ports []int) *closedFirewall {
-	var closed *closedFirewall
-	var hooked int // chains of the hook; with several, a packet has to pass all of them
-	inChain, dropping, depth := false, false, 0
-	for i, text := range lines {
-		line, _, _ := strings.Cut(text, "#")
-		if strings.Contains(line, "include") && strings.Contains(line, `"`) || nftAdds.MatchString(line) {
-			return nil
-		}
-		if nftChain.MatchString(line) {
-			inChain, dropping, depth = true, false, 0
-		}
-		if inChain && nftHook.MatchString(line) {
-			hooked++
-			if nftPolicy.MatchString(line) {
-				dropping = true
-				closed = &closedFirewall{name: "nftables", file: file, line: i + 1, text: strings.TrimSpace(line)}
-			}
-		}
-		depth += strings.Count(line, "{") - strings.Count(line, "}")
-		if inChain && dropping && nftLetsIn(line, ports) {
-			return nil
-		}
-		if inChain && depth <= 0 && strings.Contains(line, "}") {
-			inChain = false
-		}
-	}
-	if hooked != 1 {
-		return nil
-	}
-	return closed
-}
-
-// nftLetsIn says whether a line of a chain may let a new connection to one of the ports through. Whatever is not understood may.
-func nftLetsIn(line string, ports []int) bool {
-	for _, rule := range splitRules(nftHead.ReplaceAllString(line, "")) {
-		if nftRuleLetsIn(rule, ports) {
-			return true
-		}
-	}
-	return false
-}
-
-// splitRules splits a line at the semicolons outside of braces and quotation marks: tcp dport { 22, 80 } accept; drop.
-func splitRules(line string) []string {
-	var out []string
-	depth, begin, quoted := 0, 0, false
-	for i, c := range line {
-		switch {
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{':
-			depth++
-		case c == '}':
-			depth--
-		case c == ';' && depth <= 0, c == ';' && strings.Contains(line[begin:i], "chain"):
-			out, begin = append(out, line[begin:i]), i+1
-		}
-	}
-	return append(out, line[begin:])
-}
-
-var (
-	// nftMatch is an expression that compares a field of a packet with a value or an anonymous set.
-	nftMatch = regexp.MustCompile(`(?i)\b(iif|iifname|ct\s+state|meta\s+l4proto|l4proto|ip\s+protocol|ip6\s+nexthdr)\s+(\{[^}]*\}|"[^"]*"|\S+)`)
-	// nftOther are headers of protocols other than TCP, by which a rule matches packets of those only.
-	nftOther = regexp.MustCompile(`(?i)\b(icmp|icmpv6|igmp|udp|udplite|sctp|dccp|esp|ah)\s+(type|code|dport|sport|spi|length|mtu|checksum|group)\b`)
-	// nftMap is a verdict map with its entries: ip protocol vmap { tcp : jump services, icmp : accept }.
-	nftMap     = regexp.MustCompile(`(?i)\b(iif|iifname|ct\s+state|meta\s+l4proto|l4proto|ip\s+protocol|ip6\s+nexthdr|tcp\s+dport|th\s+dport)\s+vmap\s+\{([^}]*)\}`)
-	nftVerdict = regexp.MustCompile(`(?i)\b(accept|jump|goto|queue|continue)\b`)
-	nftComment = regexp.MustCompile(`(?i)\b(comment|prefix)\s+"[^"]*"`)
-)
-
-// otherProtocols are values of a protocol that no connection to sshd has.
-var otherProtocols = strings.Fields("icmp icmpv6 ipv6-icmp igmp udp udplite sctp dccp gre esp ah vrrp ospf ospfigp pim ipip 1 2 17 47 50 51 58 89 112")
-
-// isHarmlessMatch says whether a field with one of these values keeps a new TCP connection from elsewhere out of a rule.
-func isHarmlessMatch(field, values string) bool {
-	items := strings.FieldsFunc(values, func(r rune) bool { return strings.ContainsRune("{}, \t\"", r) })
-	var harmless []string
-	switch field = strings.Join(strings.Fields(strings.ToLower(field)), " "); field {
-	case "iif", "iifname":
-		harmless = []string{"lo"}
-	case "ct state":
-		harmless = []string{"established", "related", "invalid"}
-	case "tcp dport", "th dport":
-		return false
-	default:
-		harmless = otherProtocols
-	}
-	return len(items) > 0 && !slices.ContainsFunc(items, func(item string) bool { return !slices.Contains(harmless, strings.ToLower(item)) })
-}
-
-// nftRuleLetsIn judges one rule: what it matches, then the verdict.
-func nftRuleLetsIn(rule string, ports []int) bool {
-	rule = nftComment.ReplaceAllString(rule, "")
-	if nftOther.MatchString(rule) {
-		return false
-	}
-	for _, m := range nftMap.FindAllStringSubmatch(rule, -1) {
-		for entry := range strings.SplitSeq(m[2], ",") {
-			key, verdict, _ := strings.Cut(entry, ":")
-			if !nftVerdict.MatchString(verdict) || isHarmlessMatch(m[1], key) {
-				continue
-			}
-			if holds, sure := namesPort(key, ports); strings.Contains(strings.ToLower(m[1]), "dport") && sure && !holds {
-				continue
-			}
-			return true
-		}
-	}
-	rule = nftMap.ReplaceAllString(rule, "")
-	for _, m := range nftMatch.FindAllStringSubmatch(rule, -1) {
-		if isHarmlessMatch(m[1], m[2]) {
-			return false
-		}
-	}
-	if nftElsewhere.MatchString(rule) {
-		return true
-	}
-	if !strings.Contains(rule, "accept") {
-		return false
-	}
-	if m := nftPorts.FindStringSubmatch(rule); m != nil {
-		holds, sure := namesPort(m[1], ports)
-		return holds || !sure
-	}
-	return true
-}
-
 // closedIptables looks at the rules that iptables-persistent or RHEL's service loads.
-func closedIptables(tree *diagnose.Tree, ports []int) *closedFirewall {
+func closedIptables(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
 	for _, place := range []struct{ file, service string }{{"/etc/iptables/rules.v4", "netfilter-persistent"}, {"/etc/sysconfig/iptables", "iptables"}, {"/etc/iptables/iptables.rules", "iptables"}, {"/etc/iptables/rules-save", "iptables"}} {
-		if on, _ := serviceEnabled(tree, place.service); on && tree.Exists(place.file) {
-			if f := parseIptables(tree.Lines(place.file), place.file, ports); f != nil {
+		if on, _ := config.ServiceEnabled(tree, place.service); on && tree.Exists(place.file) {
+			if f := config.ParseIptables(tree.Lines(place.file), place.file, ports); f != nil {
 				return f
 			}
 		}
@@ -294,89 +90,21 @@ func closedIptables(tree *diagnose.Tree, ports []int) *closedFirewall {
 	return nil
 }
 
-var iptablesPorts = regexp.MustCompile(`--(?:dport|dports|destination-port|destination-ports)\s+(\S+)`)
-
-// parseIptables reads the output of iptables-save.
-func parseIptables(lines []string, file string, ports []int) *closedFirewall {
-	table := ""
-	var closed *closedFirewall
-	for i, line := range lines {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, "*"):
-			table = line[1:]
-		case table != "filter":
-		case strings.HasPrefix(line, ":INPUT DROP"):
-			closed = &closedFirewall{name: "iptables", file: file, line: i + 1, text: line}
-		case strings.HasPrefix(line, "-A INPUT ") || strings.HasPrefix(line, "-I INPUT "):
-			fields := strings.Fields(line)
-			at := slices.Index(fields, "-j")
-			if at < 0 || at+1 >= len(fields) {
-				if slices.Contains(fields, "-g") {
-					return nil
-				}
-				continue
-			}
-			target := fields[at+1]
-			switch target {
-			case "LOG", "NFLOG", "MARK", "CONNMARK":
-			case "DROP", "REJECT":
-				if at == 2 { // without a condition
-					if closed == nil {
-						closed = &closedFirewall{name: "iptables", file: file, line: i + 1, text: line}
-					}
-					return closed
-				}
-			case "ACCEPT":
-				if iptablesLetsIn(line, ports) {
-					return nil
-				}
-			default: // a chain of its own
-				return nil
-			}
-		}
-	}
-	return closed
-}
-
 // closedUFW looks at ufw where it is enabled.
-func closedUFW(tree *diagnose.Tree, ports []int) *closedFirewall {
-	enabled, _ := lastSetting(shellSettings(tree.Lines("/etc/ufw/ufw.conf")), "ENABLED")
-	policy, _ := lastSetting(shellSettings(tree.Lines("/etc/default/ufw")), "DEFAULT_INPUT_POLICY")
-	if on, _ := serviceEnabled(tree, "ufw"); !on || !strings.EqualFold(enabled.Value, "yes") || strings.EqualFold(policy.Value, "ACCEPT") || policy.Line == 0 {
+func closedUFW(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
+	enabled, _ := config.LastSetting(config.ShellSettings(tree.Lines("/etc/ufw/ufw.conf")), "ENABLED")
+	policy, _ := config.LastSetting(config.ShellSettings(tree.Lines("/etc/default/ufw")), "DEFAULT_INPUT_POLICY")
+	if on, _ := config.ServiceEnabled(tree, "ufw"); !on || !strings.EqualFold(enabled.Value, "yes") || strings.EqualFold(policy.Value, "ACCEPT") || policy.Line == 0 {
 		return nil
 	}
-	file := firstExisting(tree, "/etc/ufw/user.rules", "/lib/ufw/user.rules", "/var/lib/ufw/user.rules")
+	file := config.FirstExisting(tree, "/etc/ufw/user.rules", "/lib/ufw/user.rules", "/var/lib/ufw/user.rules")
 	if file == "" {
 		return nil
 	}
-	if parseUFW(tree.Lines(file), ports) {
+	if config.ParseUFW(tree.Lines(file), ports) {
 		return nil
 	}
-	return &closedFirewall{name: "ufw", file: "/etc/default/ufw", line: policy.Line, text: "DEFAULT_INPUT_POLICY=" + policy.Value, repair: file}
-}
-
-// parseUFW says whether a rule of the user may let connections to the ports through.
-func parseUFW(lines []string, ports []int) bool {
-	for _, line := range lines {
-		rest, found := strings.CutPrefix(line, "### tuple ### ")
-		if !found {
-			continue
-		}
-		// action protocol ports destination source-ports source [applications] direction
-		f := strings.Fields(rest)
-		if len(f) < 6 {
-			return true
-		}
-		action, _, _ := strings.Cut(f[0], "_")
-		if (action != "allow" && action != "limit") || strings.HasPrefix(f[len(f)-1], "out") || f[1] == "udp" {
-			continue
-		}
-		if holds, sure := namesPort(f[2], ports); f[2] == "any" || holds || !sure {
-			return true
-		}
-	}
-	return false
+	return &config.ClosedFirewall{Name: "ufw", File: "/etc/default/ufw", Line: policy.Line, Text: "DEFAULT_INPUT_POLICY=" + policy.Value, Repair: file}
 }
 
 // firewalldZone is a zone of firewalld as its file says.
@@ -394,8 +122,8 @@ type firewalldZone struct {
 }
 
 // closedFirewalld looks at firewalld's zones where its unit is enabled.
-func closedFirewalld(tree *diagnose.Tree, ports []int) *closedFirewall {
-	if on, _ := serviceEnabled(tree, "firewalld"); !on {
+func closedFirewalld(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
+	if on, _ := config.ServiceEnabled(tree, "firewalld"); !on {
 		return nil
 	}
 	zone := "public"
@@ -411,7 +139,7 @@ func closedFirewalld(tree *diagnose.Tree, ports []int) *closedFirewall {
 	files := tree.Match("/etc/firewalld/zones", "*.xml")
 	own := path.Join("/etc/firewalld/zones", zone+".xml")
 	if !slices.Contains(files, own) {
-		vendor := firstExisting(tree, "/usr/lib/firewalld/zones/"+zone+".xml", "/usr/share/firewalld/zones/"+zone+".xml")
+		vendor := config.FirstExisting(tree, "/usr/lib/firewalld/zones/"+zone+".xml", "/usr/share/firewalld/zones/"+zone+".xml")
 		if vendor == "" {
 			return nil
 		}
@@ -419,11 +147,11 @@ func closedFirewalld(tree *diagnose.Tree, ports []int) *closedFirewall {
 	}
 	for _, file := range files[:min(len(files), 100)] {
 		text, err := tree.Read(file)
-		if err != nil || len(text) > maxYAML || firewalldLetsIn(tree, text, ports) {
+		if err != nil || len(text) > config.MaxYAML || firewalldLetsIn(tree, text, ports) {
 			return nil
 		}
 	}
-	return &closedFirewall{name: "firewalld", file: own, text: "the zone " + zone + " has neither the service ssh nor the port", repair: path.Join("/etc/firewalld/zones", zone+".xml")}
+	return &config.ClosedFirewall{Name: "firewalld", File: own, Text: "the zone " + zone + " has neither the service ssh nor the port", Repair: path.Join("/etc/firewalld/zones", zone+".xml")}
 }
 
 // firewalldLetsIn says whether a zone may let connections to the ports through.
@@ -442,7 +170,7 @@ func firewalldLetsIn(tree *diagnose.Tree, text []byte, ports []int) bool {
 		}
 	}
 	for _, p := range zone.Ports {
-		if holds, sure := namesPort(p.Port, ports); p.Protocol != "udp" && (holds || !sure) {
+		if holds, sure := config.NamesPort(p.Port, ports); p.Protocol != "udp" && (holds || !sure) {
 			return true
 		}
 	}

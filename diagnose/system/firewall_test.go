@@ -6,6 +6,7 @@ import (
 	"testing/fstest"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func init() {
@@ -137,12 +138,12 @@ func FuzzFirewalls(f *testing.F) {
 	f.Add("### tuple ### allow tcp 80,443 a b c in\n<zone target=\"DROP\"><port port=\"a-b\"/></zone>")
 	f.Fuzz(func(t *testing.T, text string) {
 		lines := strings.Split(text, "\n")
-		for _, c := range []*closedFirewall{parseNftables(lines, "/a", []int{22}), parseIptables(lines, "/a", []int{22})} {
-			if c != nil && (c.line < 1 || c.line > len(lines)) {
+		for _, c := range []*config.ClosedFirewall{config.ParseNftables(lines, "/a", []int{22}), config.ParseIptables(lines, "/a", []int{22})} {
+			if c != nil && (c.Line < 1 || c.Line > len(lines)) {
 				t.Errorf("%+v", c)
 			}
 		}
-		parseUFW(lines, []int{22})
+		config.ParseUFW(lines, []int{22})
 		firewalldLetsIn(diagnose.NewTree(fstest.MapFS{}), []byte(text), []int{22})
 		yamlFault(text)
 	})

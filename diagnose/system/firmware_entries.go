@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func firmwareRules() []diagnose.Rule {
@@ -80,7 +81,7 @@ func loaderDamage(s *diagnose.System, d *diagnose.Device, name string) (damage s
 	if !found {
 		return "", false
 	}
-	f, err := openReadAt(tree, at)
+	f, err := config.OpenReadAt(tree, at)
 	if err != nil {
 		return err.Error(), true
 	}
@@ -88,7 +89,7 @@ func loaderDamage(s *diagnose.System, d *diagnose.Device, name string) (damage s
 	if f.Size == 0 {
 		return "it is empty", true
 	}
-	pe, err := readPE(f)
+	pe, err := config.ReadPE(f)
 	if err != nil {
 		return err.Error(), true
 	}
@@ -128,7 +129,7 @@ func diskEntries(s *diagnose.System) []entryState {
 			continue
 		}
 		e := entryState{entry: entry}
-		if found := findDevices(s, deviceName{Tag: "PARTUUID", Value: entry.PartUUID}); len(found) > 0 {
+		if found := config.FindDevices(s, config.DeviceName{Tag: "PARTUUID", Value: entry.PartUUID}); len(found) > 0 {
 			e.device = found[0]
 			if tree, _ := treeOf(s, e.device); tree == nil {
 				e.unknown = true
@@ -178,7 +179,7 @@ func lookFirmware(s *diagnose.System) []diagnose.Finding {
 		}
 	}
 	for _, e := range entries {
-		if e.device == nil && len(hidesDevices(s)) == 0 {
+		if e.device == nil && len(config.HidesDevices(s)) == 0 {
 			out = append(out, diagnose.Finding{
 				ID: "efi-entry-stale", Stage: diagnose.Firmware, Severity: diagnose.Info, Confidence: 0.9,
 				Title:    fmt.Sprintf("The EFI boot entry Boot%04X (%s) names a partition that no disk of the machine has.", e.entry.Number, e.entry.Name),
@@ -190,7 +191,7 @@ func lookFirmware(s *diagnose.System) []diagnose.Finding {
 }
 
 func entryEvidence(e diagnose.BootEntry) diagnose.Evidence {
-	return deviceEvidence(fmt.Sprintf("/sys/firmware/efi/efivars/Boot%04X", e.Number), strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Name, e.PartUUID, e.Path)))
+	return config.DeviceEvidence(fmt.Sprintf("/sys/firmware/efi/efivars/Boot%04X", e.Number), strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Name, e.PartUUID, e.Path)))
 }
 
 // installedForUEFI says whether the system expects an EFI system partition.
@@ -198,8 +199,8 @@ func installedForUEFI(s *diagnose.System) bool {
 	if s.Files == nil {
 		return false
 	}
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
-		if typeGroup(e.Type) == "fat" && slices.Contains([]string{"/boot/efi", "/efi", "/boot"}, e.Target) && !e.has("noauto") {
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
+		if config.TypeGroup(e.Type) == "fat" && slices.Contains([]string{"/boot/efi", "/efi", "/boot"}, e.Target) && !e.Has("noauto") {
 			return true
 		}
 	}
@@ -211,13 +212,13 @@ func lookESP(s *diagnose.System) *diagnose.Finding {
 	partitions := espDevices(s)
 	consequences := []string{"fstab-device-missing", "fstab-type-wrong", "efi-boot-entry-missing", "efi-loader-missing", "grub-stub-search-missing"}
 	if len(partitions) == 0 {
-		if !installedForUEFI(s) || len(hidesDevices(s)) > 0 || usesPlainFAT(s) {
+		if !installedForUEFI(s) || len(config.HidesDevices(s)) > 0 || usesPlainFAT(s) {
 			return nil
 		}
 		return &diagnose.Finding{
 			ID: "esp-missing", Stage: diagnose.Firmware, Severity: diagnose.BlocksBoot, Confidence: 0.9, Explains: consequences,
 			Title:    "The system is installed for UEFI, and no disk of the machine has an EFI system partition.",
-			Evidence: []diagnose.Evidence{deviceEvidence("", "no partition has the type "+espTypeGUID)},
+			Evidence: []diagnose.Evidence{config.DeviceEvidence("", "no partition has the type "+espTypeGUID)},
 			ByHand:   "Look whether the disk is missing, or whether the type of the partition was changed.",
 		}
 	}
@@ -231,7 +232,7 @@ func lookESP(s *diagnose.System) *diagnose.Finding {
 		return &diagnose.Finding{
 			ID: "esp-damaged", Stage: diagnose.Firmware, Severity: diagnose.BlocksBoot, Confidence: 0.9, Explains: consequences,
 			Title:    fmt.Sprintf("The EFI system partition %s holds no file system.", d.Path),
-			Evidence: []diagnose.Evidence{deviceEvidence(d.Path, "a probe found no file system in it")},
+			Evidence: []diagnose.Evidence{config.DeviceEvidence(d.Path, "a probe found no file system in it")},
 			Repair: &diagnose.Repair{Summary: fmt.Sprintf("Make a FAT file system in %s and install the boot loader in it.", d.Path), Consent: diagnose.ConsentData,
 				Writes: []string{d.Path}, Loses: "Everything in the partition that could still be restored."},
 		}
@@ -291,12 +292,12 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 			tree, _ := treeOf(s, d)
 			switch {
 			case tree != nil:
-				f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "no loader below EFI"))
+				f.Evidence = append(f.Evidence, config.DeviceEvidence(d.Path, "no loader below EFI"))
 				if f.Repair == nil {
 					proposeLoader(s, d, loaderFolder, f)
 				}
 			case holdsNothing(d):
-				f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "no file system in it"))
+				f.Evidence = append(f.Evidence, config.DeviceEvidence(d.Path, "no file system in it"))
 			default: // it was not read
 				return nil
 			}
@@ -324,7 +325,7 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 	}
 	f.ID, f.Stage = "efi-boot-entry-missing", diagnose.Firmware
 	f.Title = fmt.Sprintf("No EFI boot entry of the firmware starts the loader %s on %s.", l.path, l.device.Path)
-	f.Evidence = append(f.Evidence, deviceEvidence(l.device.Path, "it holds "+l.path))
+	f.Evidence = append(f.Evidence, config.DeviceEvidence(l.device.Path, "it holds "+l.path))
 	f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Add an EFI boot entry for %s on %s and put it first.", l.path, l.device.Path), Consent: diagnose.ConsentSettings,
 		Writes: []string{"an EFI variable Boot####", "the EFI variable BootOrder"}}
 	return f
@@ -333,7 +334,7 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 // nameDamagedLoader makes a finding the one of a damaged loader.
 func nameDamagedLoader(s *diagnose.System, l espLoader, damage string, f *diagnose.Finding) {
 	f.ID, f.Title = "efi-loader-damaged", fmt.Sprintf("The loader %s on %s is damaged: %s.", l.path, l.device.Path, damage)
-	f.Evidence = append(f.Evidence, deviceEvidence(l.device.Path, l.path+": "+damage))
+	f.Evidence = append(f.Evidence, config.DeviceEvidence(l.device.Path, l.path+": "+damage))
 	proposeLoader(s, l.device, l.path, f)
 }
 
@@ -372,11 +373,11 @@ func lookFirmwareMode(s *diagnose.System) []diagnose.Finding {
 	switch {
 	case s.Firmware.UEFI && isBIOS && !isUEFI && len(espDevices(s)) == 0:
 		f.Title = "The machine boots by UEFI, and the system is installed for BIOS."
-		f.Evidence = []diagnose.Evidence{deviceEvidence("/sys/firmware/efi", "it exists in the ramdisk"), fileEvidence("/boot", 0, "it holds a boot loader for BIOS, and there is no EFI system partition")}
+		f.Evidence = []diagnose.Evidence{config.DeviceEvidence("/sys/firmware/efi", "it exists in the ramdisk"), config.FileEvidence("/boot", 0, "it holds a boot loader for BIOS, and there is no EFI system partition")}
 		f.Explains = []string{"esp-missing"}
 	case !s.Firmware.UEFI && isUEFI && !isBIOS && !hasBootCode(s) && len(espDevices(s)) > 0:
 		f.Title = "The machine boots by BIOS, and the system is installed for UEFI."
-		f.Evidence = []diagnose.Evidence{deviceEvidence("/sys/firmware/efi", "it does not exist in the ramdisk"), deviceEvidence(espDevices(s)[0].Path, "an EFI system partition, and no disk has boot code")}
+		f.Evidence = []diagnose.Evidence{config.DeviceEvidence("/sys/firmware/efi", "it does not exist in the ramdisk"), config.DeviceEvidence(espDevices(s)[0].Path, "an EFI system partition, and no disk has boot code")}
 		f.Explains = []string{"mbr-boot-code-missing"}
 	default:
 		return nil

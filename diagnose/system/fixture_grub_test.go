@@ -8,6 +8,7 @@ import (
 	"testing/fstest"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // grubRelease is that of the modules and core images of the fixtures.
@@ -87,11 +88,11 @@ func (p *lzmaPacker) bit(probability *uint16, bit uint32) {
 	}
 }
 
-// lzmaPacked is a stream that unpackLZMA unpacks to b.
+// lzmaPacked is a stream that config.UnpackLZMA unpacks to b.
 func lzmaPacked(b []byte) []byte {
 	p := &lzmaPacker{rng: 0xffffffff}
-	fillHalf(p.isMatch[:])
-	fillHalf(p.literals[:])
+	config.FillHalf(p.isMatch[:])
+	config.FillHalf(p.literals[:])
 	previous := byte(0)
 	for i, c := range b {
 		p.bit(&p.isMatch[i&3], 0)

@@ -3,145 +3,11 @@ package system
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
-
-const fstabPath = "/etc/fstab"
-
-// fstabLine is one entry of /etc/fstab, in the fields of fstab(5). Octal escapes are decoded.
-type fstabLine struct {
-	Source, Target, Type string
-	Options              []string
-	Pass                 int
-	Line                 int // from 1
-	Text                 string
-	Fields               int // how many the line has
-}
-
-// maxTableLines bounds the entries that are read of /etc/fstab and /etc/crypttab.
-const maxTableLines = 1000
-
-// tableLines returns the lines of a file such as /etc/fstab that end in its first maxSmallFile bytes. Rules read such a file once for each of its
-// entries.
-func tableLines(s *diagnose.System, name string) []string {
-	b, _, err := s.Files.ReadHead(name, maxSmallFile)
-	if err != nil || len(b) == 0 {
-		return nil
-	}
-	return diagnose.SplitLines(string(b))
-}
-
-// parseFstab returns the entries, maxTableLines at most. One with fewer than three fields is returned with what it has.
-func parseFstab(lines []string) []fstabLine {
-	var out []fstabLine
-	for i, text := range lines {
-		fields := strings.Fields(text)
-		if len(fields) == 0 || fields[0][0] == '#' {
-			continue
-		}
-		if len(out) >= maxTableLines {
-			break
-		}
-		at := slices.IndexFunc(fields, func(f string) bool { return f[0] == '#' })
-		if at >= 4 { // what follows the options may be a comment
-			fields = fields[:at]
-		}
-		e := fstabLine{Line: i + 1, Text: text, Fields: len(fields)}
-		get := func(n int) string {
-			if n < len(fields) {
-				return diagnose.UnescapeOctal(fields[n])
-			}
-			return ""
-		}
-		e.Source, e.Target, e.Type = get(0), get(1), get(2)
-		e.Options = strings.Split(get(3), ",")
-		e.Pass, _ = strconv.Atoi(get(5))
-		out = append(out, e)
-	}
-	return out
-}
-
-// has says whether one of the options is set, with or without a value.
-func (e *fstabLine) has(options ...string) bool {
-	return slices.ContainsFunc(e.Options, func(o string) bool {
-		name, _, _ := strings.Cut(o, "=")
-		return slices.Contains(options, name)
-	})
-}
-
-// isBind says whether the entry shows or changes what is mounted elsewhere, and mounts no file system of its own: mount(8) ignores the type
-// of such an entry, which is "none" by custom.
-func (e *fstabLine) isBind() bool {
-	return e.has("bind", "rbind") || e.Type == "bind" || e.Type == "rbind" ||
-		e.Type == "none" && e.has("move", "remount", "shared", "rshared", "private", "rprivate", "slave", "rslave", "unbindable", "runbindable")
-}
-
-// option returns the value of an option.
-func (e *fstabLine) option(name string) (string, bool) {
-	for _, o := range e.Options {
-		if value, found := strings.CutPrefix(o, name+"="); found {
-			return value, true
-		}
-	}
-	return "", false
-}
-
-// isWaitedFor: the boot waits for the mount and fails without it.
-func (e *fstabLine) isWaitedFor() bool {
-	return !e.has("noauto", "nofail", "x-systemd.automount", "x-initrd.attach")
-}
-
-func (e *fstabLine) isSwap() bool { return e.Type == "swap" }
-
-// isNetwork: the file system or its device comes over a network.
-func (e *fstabLine) isNetwork() bool {
-	return e.has("_netdev") || slices.Contains(networkTypes, e.Type) || strings.HasPrefix(e.Source, "//") ||
-		(strings.Contains(e.Source, ":/") && !strings.HasPrefix(e.Source, "/"))
-}
-
-var networkTypes = []string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "afs", "9p", "ncpfs", "gfs", "gfs2",
-	"ocfs2", "lustre", "davfs", "fuse.ceph"}
-
-func (e *fstabLine) evidence() diagnose.Evidence { return fileEvidence(fstabPath, e.Line, e.Text) }
-
-// place says where the entry is mounted, for a title.
-func (e *fstabLine) place() string {
-	if e.isSwap() {
-		return "swap space"
-	}
-	return e.Target
-}
-
-// stage of a failure of this mount: the initramfs mounts / and /usr, the init system the rest.
-func (e *fstabLine) stage() diagnose.Stage {
-	if e.Target == "/" || e.Target == "/usr" {
-		return diagnose.Root
-	}
-	return diagnose.Target
-}
-
-// mountSeverity is what a failure of this mount does to the boot.
-func (e *fstabLine) mountSeverity(s *diagnose.System) diagnose.Severity {
-	switch {
-	case e.has("noauto", "x-systemd.automount"):
-		return diagnose.Info
-	case !e.isWaitedFor():
-		return diagnose.Info
-	case e.isSwap() || e.isNetwork(): // neither is required by local-fs.target
-		return diagnose.Degrades
-	case e.Target == "/" || e.Target == "/usr" || usesSystemd(s.Files) || e.Pass != 0:
-		return diagnose.BlocksBoot
-	}
-	return diagnose.Degrades
-}
-
-// isEssential: the system does not work without what is below the mount point, so it is never mounted with nofail.
-func (e *fstabLine) isEssential() bool {
-	return slices.Contains([]string{"/", "/usr", "/var", "/boot", "/etc"}, e.Target)
-}
 
 func fstabRules() []diagnose.Rule {
 	return []diagnose.Rule{
@@ -157,7 +23,7 @@ func fstabRules() []diagnose.Rule {
 }
 
 // eachMount asks about each entry of /etc/fstab with the devices that it names.
-func eachMount(look func(s *diagnose.System, e *fstabLine, found []*diagnose.Device) *diagnose.Finding) func(*diagnose.System) []diagnose.Finding {
+func eachMount(look func(s *diagnose.System, e *config.FstabLine, found []*diagnose.Device) *diagnose.Finding) func(*diagnose.System) []diagnose.Finding {
 	return func(s *diagnose.System) []diagnose.Finding {
 		var out []diagnose.Finding
 		table := readMountTable(s)
@@ -173,7 +39,7 @@ func eachMount(look func(s *diagnose.System, e *fstabLine, found []*diagnose.Dev
 // mountTable is /etc/fstab with what its entries name, found once for all of them.
 type mountTable struct {
 	system     *diagnose.System
-	entries    []fstabLine
+	entries    []config.FstabLine
 	devices    [][]*diagnose.Device     // of each entry
 	mounts     map[*diagnose.Device]int // how many entries name the device
 	cryptNames map[string]bool
@@ -181,16 +47,16 @@ type mountTable struct {
 }
 
 func readMountTable(s *diagnose.System) *mountTable {
-	t := &mountTable{system: s, entries: parseFstab(tableLines(s, fstabPath)), mounts: map[*diagnose.Device]int{}, cryptNames: map[string]bool{}, hidden: hidesDevices(s)}
-	for _, c := range parseCrypttab(tableLines(s, crypttabPath)) {
+	t := &mountTable{system: s, entries: config.ParseFstab(config.TableLines(s, config.FstabPath)), mounts: map[*diagnose.Device]int{}, cryptNames: map[string]bool{}, hidden: config.HidesDevices(s)}
+	for _, c := range config.ParseCrypttab(config.TableLines(s, config.CrypttabPath)) {
 		t.cryptNames["/dev/mapper/"+c.Name] = true
 	}
 	paths := make([][]string, len(s.Devices))
 	for i := range s.Devices {
-		paths[i] = devicePaths(s, &s.Devices[i])
+		paths[i] = config.DevicePaths(s, &s.Devices[i])
 	}
 	for _, e := range t.entries {
-		found := findDevicesByPaths(s, parseDeviceName(e.Source), func(i int) []string { return paths[i] })
+		found := config.FindDevicesByPaths(s, config.ParseDeviceName(e.Source), func(i int) []string { return paths[i] })
 		t.devices = append(t.devices, found)
 		for _, d := range found {
 			t.mounts[d]++
@@ -213,12 +79,12 @@ func lookMountDevices(s *diagnose.System) []diagnose.Finding {
 // lookDevice finds entries whose device is not there, and those that name a disk by the order of discovery.
 func (t *mountTable) lookDevice(at int) *diagnose.Finding {
 	s, e := t.system, &t.entries[at]
-	name := parseDeviceName(e.Source)
-	if e.Fields < 3 || e.has("noauto") || name.Tag == "" || isRemovableName(name.Value) || e.isBind() || e.has("loop") {
+	name := config.ParseDeviceName(e.Source)
+	if e.Fields < 3 || e.Has("noauto") || name.Tag == "" || config.IsRemovableName(name.Value) || e.IsBind() || e.Has("loop") {
 		return nil
 	}
 	found := t.devices[at]
-	if len(found) == 0 && (isUncertainName(s, name) || name.Tag == "path" && t.cryptNames[name.Value]) {
+	if len(found) == 0 && (config.IsUncertainName(s, name) || name.Tag == "path" && t.cryptNames[name.Value]) {
 		return nil // the rule about crypttab looks at the container
 	}
 	if name.Kernel {
@@ -228,18 +94,18 @@ func (t *mountTable) lookDevice(at int) *diagnose.Finding {
 		return nil
 	}
 	f := &diagnose.Finding{
-		ID: "fstab-device-missing", Stage: e.stage(), Severity: e.mountSeverity(s), Confidence: 0.85,
-		Title:    fmt.Sprintf("Line %d of /etc/fstab mounts %s from %s, which no device of the machine has.", e.Line, e.place(), e.Source),
-		Evidence: []diagnose.Evidence{e.evidence()},
+		ID: "fstab-device-missing", Stage: e.Stage(), Severity: e.MountSeverity(s), Confidence: 0.85,
+		Title:    fmt.Sprintf("Line %d of /etc/fstab mounts %s from %s, which no device of the machine has.", e.Line, e.Place(), e.Source),
+		Evidence: []diagnose.Evidence{e.Evidence()},
 	}
-	if e.isNetwork() {
+	if e.IsNetwork() {
 		f.Severity, f.Confidence = diagnose.Info, 0.4
-		f.Title = fmt.Sprintf("Line %d of /etc/fstab mounts %s from %s, which may be a device of the network.", e.Line, e.place(), e.Source)
+		f.Title = fmt.Sprintf("Line %d of /etc/fstab mounts %s from %s, which may be a device of the network.", e.Line, e.Place(), e.Source)
 		return f
 	}
 	if hidden := t.hidden; len(hidden) > 0 {
 		f.Confidence = 0.4
-		f.Evidence = append(f.Evidence, deviceEvidence("", "it may lie in what was not examined: "+strings.Join(hidden[:min(len(hidden), 3)], "; ")))
+		f.Evidence = append(f.Evidence, config.DeviceEvidence("", "it may lie in what was not examined: "+strings.Join(hidden[:min(len(hidden), 3)], "; ")))
 	}
 	t.proposeRepair(at, f)
 	return f
@@ -247,7 +113,7 @@ func (t *mountTable) lookDevice(at int) *diagnose.Finding {
 
 // isCryptName: the path is one that /etc/crypttab gives to an opened container.
 func isCryptName(s *diagnose.System, name string) bool {
-	return slices.ContainsFunc(parseCrypttab(tableLines(s, crypttabPath)), func(c cryptLine) bool { return name == "/dev/mapper/"+c.Name })
+	return slices.ContainsFunc(config.ParseCrypttab(config.TableLines(s, config.CrypttabPath)), func(c config.CryptLine) bool { return name == "/dev/mapper/"+c.Name })
 }
 
 // lookKernelName judges an entry such as /dev/sdb1.
@@ -259,15 +125,15 @@ func (t *mountTable) lookKernelName(at int) *diagnose.Finding {
 			disks++
 		}
 	}
-	f := &diagnose.Finding{ID: "fstab-kernel-name", Stage: e.stage(), Evidence: []diagnose.Evidence{e.evidence()}}
+	f := &diagnose.Finding{ID: "fstab-kernel-name", Stage: e.Stage(), Evidence: []diagnose.Evidence{e.Evidence()}}
 	switch {
 	case len(found) == 0:
-		f.Severity, f.Confidence = e.mountSeverity(s), 0.7
-		f.Title = fmt.Sprintf("Line %d of /etc/fstab mounts %s from %s, and the kernel gives this name to no device.", e.Line, e.place(), e.Source)
+		f.Severity, f.Confidence = e.MountSeverity(s), 0.7
+		f.Title = fmt.Sprintf("Line %d of /etc/fstab mounts %s from %s, and the kernel gives this name to no device.", e.Line, e.Place(), e.Source)
 	case !typeFits(e.Type, found[0].FS) && t.otherFits(at, found[0]) != nil:
-		f.Severity, f.Confidence, f.Explains = e.mountSeverity(s), 0.75, []string{"fstab-type-wrong"}
-		f.Title = fmt.Sprintf("Line %d of /etc/fstab mounts %s from %s, but the order of the disks has changed and another device has this name.", e.Line, e.place(), e.Source)
-		f.Evidence = append(f.Evidence, deviceEvidence(found[0].Path, "its content is "+found[0].FS+", not "+e.Type))
+		f.Severity, f.Confidence, f.Explains = e.MountSeverity(s), 0.75, []string{"fstab-type-wrong"}
+		f.Title = fmt.Sprintf("Line %d of /etc/fstab mounts %s from %s, but the order of the disks has changed and another device has this name.", e.Line, e.Place(), e.Source)
+		f.Evidence = append(f.Evidence, config.DeviceEvidence(found[0].Path, "its content is "+found[0].FS+", not "+e.Type))
 	case disks > 1:
 		f.Severity, f.Confidence = diagnose.Info, 0.9
 		f.Title = fmt.Sprintf("Line %d of /etc/fstab names %s, and such a name changes when disks are added.", e.Line, e.Source)
@@ -282,7 +148,7 @@ func (t *mountTable) lookKernelName(at int) *diagnose.Finding {
 // otherFits returns the one device that no entry of fstab mounts and that has the type which an entry asks for; nil where there is none or more.
 func (t *mountTable) otherFits(at int, not *diagnose.Device) *diagnose.Device {
 	s, e := t.system, &t.entries[at]
-	root := rootDevice(s)
+	root := config.RootDevice(s)
 	var out *diagnose.Device
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -311,39 +177,39 @@ func (t *mountTable) proposeRepair(at int, f *diagnose.Finding) {
 		f.ByHand = "Remove the line if the device does not come back."
 		return
 	}
-	if d := t.otherFits(at, nil); d != nil && (e.isEssential() || strings.HasPrefix(e.Target, "/boot") || e.isSwap() || parseDeviceName(e.Source).Kernel) {
-		f.Evidence = append(f.Evidence, deviceEvidence(d.Path, fmt.Sprintf("%s with UUID %s, which no line of /etc/fstab mounts", d.FS, d.UUID)))
+	if d := t.otherFits(at, nil); d != nil && (e.IsEssential() || strings.HasPrefix(e.Target, "/boot") || e.IsSwap() || config.ParseDeviceName(e.Source).Kernel) {
+		f.Evidence = append(f.Evidence, config.DeviceEvidence(d.Path, fmt.Sprintf("%s with UUID %s, which no line of /etc/fstab mounts", d.FS, d.UUID)))
 		f.Repair = &diagnose.Repair{
 			Summary: fmt.Sprintf("Let line %d of /etc/fstab name UUID=%s, the only device of type %s that no line names.", e.Line, d.UUID, d.FS),
-			Consent: diagnose.ConsentFiles, Writes: []string{fstabPath},
+			Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath},
 		}
 		return
 	}
-	if e.isEssential() {
+	if e.IsEssential() {
 		f.ByHand = fmt.Sprintf("Find the device that belongs at %s and write its UUID into line %d of /etc/fstab.", e.Target, e.Line)
 		return
 	}
 	f.Repair = goOnWithout(t.system, e)
-	if !e.isSwap() {
+	if !e.IsSwap() {
 		f.ByHand = fmt.Sprintf("Attach the device again, or give the units of services that store data below %s RequiresMountsFor=%s.", e.Target, e.Target)
 	}
 }
 
 // goOnWithout is the repair of a line that the boot need not wait for.
-func goOnWithout(s *diagnose.System, e *fstabLine) *diagnose.Repair {
+func goOnWithout(s *diagnose.System, e *config.FstabLine) *diagnose.Repair {
 	r := &diagnose.Repair{
-		Summary: fmt.Sprintf("Add %s to the options of line %d of /etc/fstab, so that the boot goes on without it.", strings.Join(WaitOptions(s.Files), ","), e.Line),
-		Consent: diagnose.ConsentFiles, Writes: []string{fstabPath},
+		Summary: fmt.Sprintf("Add %s to the options of line %d of /etc/fstab, so that the boot goes on without it.", strings.Join(config.WaitOptions(s.Files), ","), e.Line),
+		Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath},
 	}
-	if !e.isSwap() {
+	if !e.IsSwap() {
 		r.Loses = losesMount(e.Target)
 	}
 	return r
 }
 
 // lookMountSubvolume finds btrfs entries whose subvolume is not there.
-func lookMountSubvolume(s *diagnose.System, e *fstabLine, devices []*diagnose.Device) *diagnose.Finding {
-	want, found := e.option("subvol")
+func lookMountSubvolume(s *diagnose.System, e *config.FstabLine, devices []*diagnose.Device) *diagnose.Finding {
+	want, found := e.Option("subvol")
 	if !found || e.Type != "btrfs" {
 		return nil
 	}
@@ -355,16 +221,16 @@ func lookMountSubvolume(s *diagnose.System, e *fstabLine, devices []*diagnose.De
 		return nil
 	}
 	f := &diagnose.Finding{
-		ID: "fstab-subvolume-missing", Stage: e.stage(), Severity: e.mountSeverity(s), Confidence: 0.95,
+		ID: "fstab-subvolume-missing", Stage: e.Stage(), Severity: e.MountSeverity(s), Confidence: 0.95,
 		Title: fmt.Sprintf("Line %d of /etc/fstab mounts %s from the subvolume %s, which %s does not have.", e.Line, e.Target, want, devices[0].Path),
-		Evidence: []diagnose.Evidence{e.evidence(),
-			deviceEvidence(devices[0].Path, "its subvolumes: "+strings.Join(devices[0].Subvolumes[:min(len(devices[0].Subvolumes), 12)], ", "))},
+		Evidence: []diagnose.Evidence{e.Evidence(),
+			config.DeviceEvidence(devices[0].Path, "its subvolumes: "+strings.Join(devices[0].Subvolumes[:min(len(devices[0].Subvolumes), 12)], ", "))},
 	}
 	replacement := SubvolumeFor(s, e.Line)
 	switch {
 	case f.Severity != diagnose.Info && replacement != "":
-		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Let line %d of /etc/fstab name the subvolume %s.", e.Line, replacement), Consent: diagnose.ConsentFiles, Writes: []string{fstabPath}}
-	case e.isEssential() || f.Severity == diagnose.Info:
+		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Let line %d of /etc/fstab name the subvolume %s.", e.Line, replacement), Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath}}
+	case e.IsEssential() || f.Severity == diagnose.Info:
 		f.ByHand = fmt.Sprintf("Name an existing subvolume in line %d of /etc/fstab; `btrfs subvolume list` shows them.", e.Line)
 	default:
 		f.Repair = goOnWithout(s, e)
@@ -375,12 +241,12 @@ func lookMountSubvolume(s *diagnose.System, e *fstabLine, devices []*diagnose.De
 // SubvolumeFor is the subvolume that a line of /etc/fstab means, which names one that is gone: for the root the one that holds the system, otherwise
 // the only one that is named after the place, such as home or @home, and that no line mounts. It is empty where none can be told.
 func SubvolumeFor(s *diagnose.System, line int) string {
-	entries := parseFstab(tableLines(s, fstabPath))
-	at := slices.IndexFunc(entries, func(e fstabLine) bool { return e.Line == line })
+	entries := config.ParseFstab(config.TableLines(s, config.FstabPath))
+	at := slices.IndexFunc(entries, func(e config.FstabLine) bool { return e.Line == line })
 	if at < 0 {
 		return ""
 	}
-	devices := findDevices(s, parseDeviceName(entries[at].Source))
+	devices := config.FindDevices(s, config.ParseDeviceName(entries[at].Source))
 	if len(devices) != 1 {
 		return ""
 	}
@@ -393,7 +259,7 @@ func SubvolumeFor(s *diagnose.System, line int) string {
 	}
 	var mounted []string
 	for _, e := range entries {
-		if name, found := e.option("subvol"); found {
+		if name, found := e.Option("subvol"); found {
 			mounted = append(mounted, strings.Trim(name, "/"))
 		}
 	}
@@ -421,16 +287,16 @@ func plainSubvolume(name string) string {
 var mountHelpers = map[string]string{"nfs": "mount.nfs", "nfs4": "mount.nfs4", "cifs": "mount.cifs", "glusterfs": "mount.glusterfs"}
 
 // lookNetworkMount finds mounts over the network that the boot waits for.
-func lookNetworkMount(s *diagnose.System, e *fstabLine, _ []*diagnose.Device) *diagnose.Finding {
-	if e.Fields < 3 || !e.isNetwork() || !e.isWaitedFor() || e.has("_netdev", "bg") {
+func lookNetworkMount(s *diagnose.System, e *config.FstabLine, _ []*diagnose.Device) *diagnose.Finding {
+	if e.Fields < 3 || !e.IsNetwork() || !e.IsWaitedFor() || e.Has("_netdev", "bg") {
 		return nil
 	}
-	severity, evidence, byHand := diagnose.Info, []diagnose.Evidence{e.evidence()}, ""
+	severity, evidence, byHand := diagnose.Info, []diagnose.Evidence{e.Evidence()}, ""
 	helper, ok := mountHelpers[e.Type]
 	// NixOS has its programs elsewhere, and a /usr that is not mounted has none: neither has this mount.
-	if ok && firstExisting(s.Files, "/usr/bin/mount", "/bin/mount") != "" && firstExisting(s.Files, "/sbin/"+helper, "/usr/sbin/"+helper) == "" {
+	if ok && config.FirstExisting(s.Files, "/usr/bin/mount", "/bin/mount") != "" && config.FirstExisting(s.Files, "/sbin/"+helper, "/usr/sbin/"+helper) == "" {
 		severity, byHand = diagnose.Degrades, "Install the package that brings "+helper+"."
-		evidence = append(evidence, fileEvidence("/sbin/"+helper, 0, "it does not exist, so that mount does not mount "+e.Type))
+		evidence = append(evidence, config.FileEvidence("/sbin/"+helper, 0, "it does not exist, so that mount does not mount "+e.Type))
 	}
 	return &diagnose.Finding{
 		ID: "fstab-network-mount", Stage: diagnose.Target, Severity: severity, Confidence: 0.8,
@@ -438,7 +304,7 @@ func lookNetworkMount(s *diagnose.System, e *fstabLine, _ []*diagnose.Device) *d
 		Evidence: evidence, ByHand: byHand,
 		Repair: &diagnose.Repair{
 			Summary: fmt.Sprintf("Add nofail,_netdev to the options of line %d of /etc/fstab.", e.Line),
-			Consent: diagnose.ConsentFiles, Writes: []string{fstabPath},
+			Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath},
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // bindMakesSource is the first release of systemd that makes the missing source of a bind mount as an empty folder (mount_enter_mounting).
@@ -35,28 +36,28 @@ var madeAtBoot = []string{"/run", "/proc", "/sys", "/dev", "/tmp", "/var/run"}
 // lookBindSources finds entries that show a folder elsewhere which does not exist.
 func lookBindSources(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
 		source := path.Clean(e.Source)
-		if e.Fields < 3 || !e.isBind() || e.has("remount", "move") || !path.IsAbs(source) ||
+		if e.Fields < 3 || !e.IsBind() || e.Has("remount", "move") || !path.IsAbs(source) ||
 			slices.ContainsFunc(madeAtBoot, func(folder string) bool { return source == folder || strings.HasPrefix(source, folder+"/") }) {
 			continue
 		}
-		if _, err := s.Files.Stat(source); !isNotExist(err) || mountMayHold(s, source) {
+		if _, err := s.Files.Stat(source); !config.IsNotExist(err) || mountMayHold(s, source) {
 			continue
 		}
 		f := diagnose.Finding{
-			ID: "fstab-bind-source-missing", Stage: e.stage(), Severity: e.mountSeverity(s), Confidence: 0.85,
+			ID: "fstab-bind-source-missing", Stage: e.Stage(), Severity: e.MountSeverity(s), Confidence: 0.85,
 			Title:    fmt.Sprintf("Line %d of /etc/fstab shows %s at %s, and %s does not exist.", e.Line, source, e.Target, source),
-			Evidence: []diagnose.Evidence{e.evidence(), fileEvidence(source, 0, "it does not exist")},
+			Evidence: []diagnose.Evidence{e.Evidence(), config.FileEvidence(source, 0, "it does not exist")},
 			ByHand:   fmt.Sprintf("Mount or restore what belongs at %s; without it, what uses %s starts with an empty folder.", source, e.Target),
 		}
-		if usesSystemd(s.Files) && systemdRelease(s.Files) >= bindMakesSource && isBlocking(f.Severity) {
+		if config.UsesSystemd(s.Files) && systemdRelease(s.Files) >= bindMakesSource && isBlocking(f.Severity) {
 			f.Severity = diagnose.Degrades
 			f.Title = fmt.Sprintf("Line %d of /etc/fstab shows %s at %s, and %s does not exist, so that systemd makes an empty folder there.", e.Line, source, e.Target, source)
 		}
-		if isBlocking(f.Severity) && !e.isEssential() {
+		if isBlocking(f.Severity) && !e.IsEssential() {
 			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Add nofail to the options of line %d of /etc/fstab, so that the boot goes on without it.", e.Line),
-				Consent: diagnose.ConsentFiles, Writes: []string{fstabPath}, Loses: losesMount(e.Target)}
+				Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath}, Loses: losesMount(e.Target)}
 		}
 		out = append(out, f)
 	}
@@ -71,8 +72,8 @@ func losesMount(place string) string {
 // lookMissingFstab finds a system that never makes its root writable: the kernel mounts the root read-only, and systemd mounts it again by the
 // line of /etc/fstab for it.
 func lookMissingFstab(s *diagnose.System) []diagnose.Finding {
-	root, e := rootDevice(s), defaultEntry(loadEntries(s))
-	if root == nil || e == nil || e.Kernel.Path == "" || e.Loader == bySystemdBoot || !usesSystemd(s.Files) || !mountableTypes[root.FS] {
+	root, e := config.RootDevice(s), defaultEntry(loadEntries(s))
+	if root == nil || e == nil || e.Kernel.Path == "" || e.Loader == bySystemdBoot || !config.UsesSystemd(s.Files) || !config.MountableTypes[root.FS] {
 		return nil // systemd-boot tells systemd of the root, which is then mounted for writing
 	}
 	for _, option := range e.Options {
@@ -80,21 +81,21 @@ func lookMissingFstab(s *diagnose.System) []diagnose.Finding {
 			return nil
 		}
 	}
-	_, err := s.Files.Lstat(fstabPath)
-	if !isNotExist(err) && (err != nil || len(parseFstab(tableLines(s, fstabPath))) > 0) {
+	_, err := s.Files.Lstat(config.FstabPath)
+	if !config.IsNotExist(err) && (err != nil || len(config.ParseFstab(config.TableLines(s, config.FstabPath))) > 0) {
 		return nil // a file with entries names the root, or somebody chose otherwise
 	}
 	text := "it does not exist"
 	if err == nil {
 		text = "it has no entry"
 	}
-	if unitEnabled(s.Files, "-.mount") || unitFile(s.Files, "-.mount") != "" {
+	if config.UnitEnabled(s.Files, "-.mount") || config.UnitFile(s.Files, "-.mount") != "" {
 		return nil
 	}
 	return []diagnose.Finding{{
 		ID: "fstab-missing", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.85,
 		Title:    "The file /etc/fstab does not name the root, so that it stays read-only and nothing else is mounted: " + text + ".",
-		Evidence: []diagnose.Evidence{fileEvidence(fstabPath, 0, text), fileEvidence(e.File, max(e.OptionsLine, e.Line), "the kernel is not told to mount the root for writing")},
+		Evidence: []diagnose.Evidence{config.FileEvidence(config.FstabPath, 0, text), config.FileEvidence(e.File, max(e.OptionsLine, e.Line), "the kernel is not told to mount the root for writing")},
 		ByHand:   fmt.Sprintf("Restore /etc/fstab from a backup, or write at least: UUID=%s / %s defaults 0 1.", root.UUID, root.FS),
 	}}
 }

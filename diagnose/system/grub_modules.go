@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func grubModuleRules() []diagnose.Rule {
@@ -33,7 +34,7 @@ func grubFolder(s *diagnose.System, platform string) string {
 		return ""
 	}
 	for _, folder := range []string{"/boot/grub", "/boot/grub2"} {
-		if isFolder(s.Files, path.Join(folder, platform)) {
+		if config.IsFolder(s.Files, path.Join(folder, platform)) {
 			return path.Join(folder, platform)
 		}
 	}
@@ -74,7 +75,7 @@ func readGrubCore(s *diagnose.System, d *diagnose.Device, folder string) *grubIm
 	if before <= 0 {
 		return core
 	}
-	kernel, err := unpackLZMA(readPiece(d.Content, next*512+before, int(packed)), int(unpacked))
+	kernel, err := config.UnpackLZMA(readPiece(d.Content, next*512+before, int(packed)), int(unpacked))
 	if err == nil {
 		core.modules = embeddedModules(kernel, 12)
 	}
@@ -159,7 +160,7 @@ func neededModules(s *diagnose.System, core *grubImage, needs map[string][]strin
 	open := []string{"normal"}
 	if file, found := grubConfigPath(s); found {
 		if text, err := s.Files.Read(file); err == nil {
-			script, first := parseGrub(string(text)), defaultEntry(grubEntries(s))
+			script, first := config.ParseGrub(string(text)), defaultEntry(grubEntries(s))
 			for _, c := range script.Commands {
 				isDefault := first != nil && c.Entry != 0 && c.Line == first.Line
 				if module := brings[c.Words[0]]; module != "" && (c.Words[0] == "blscfg" || c.Words[0] == "configfile" && c.Entry == 0 || isDefault && slices.Contains(bootCommands, c.Words[0])) {
@@ -233,7 +234,7 @@ func missingModule(s *diagnose.System, core *grubImage, folder string, needed []
 		file := path.Join(folder, name+".mod")
 		why := ""
 		switch content, err := s.Files.ReadAtMost(file, maxGrubModule); {
-		case isNotExist(err):
+		case config.IsNotExist(err):
 			why = "it does not exist"
 		case err != nil:
 			continue
@@ -247,7 +248,7 @@ func missingModule(s *diagnose.System, core *grubImage, folder string, needed []
 		return &diagnose.Finding{
 			ID: "grub-module-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.95,
 			Title:    fmt.Sprintf("GRUB on %s loads its module %s, and %s, so that it shows its prompt or does not load the kernel.", core.device.Path, file, why),
-			Evidence: []diagnose.Evidence{fileEvidence(file, 0, why), deviceEvidence(core.device.Path, "its boot sector starts GRUB, which reads "+folder)},
+			Evidence: []diagnose.Evidence{config.FileEvidence(file, 0, why), config.DeviceEvidence(core.device.Path, "its boot sector starts GRUB, which reads "+folder)},
 		}
 	}
 	return nil
@@ -262,7 +263,7 @@ func missingLists(s *diagnose.System, core *grubImage, folder string, brings map
 	return &diagnose.Finding{
 		ID: "grub-module-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.85,
 		Title:    fmt.Sprintf("The file %s is missing or empty, so that GRUB finds none of the commands of its menu.", file),
-		Evidence: []diagnose.Evidence{fileEvidence(file, 0, "it is missing or empty"), deviceEvidence(core.device.Path, "its boot sector starts GRUB, which reads "+folder)},
+		Evidence: []diagnose.Evidence{config.FileEvidence(file, 0, "it is missing or empty"), config.DeviceEvidence(core.device.Path, "its boot sector starts GRUB, which reads "+folder)},
 	}
 }
 
@@ -271,7 +272,7 @@ func foreignModule(s *diagnose.System, core *grubImage, folder string) *diagnose
 	f := &diagnose.Finding{ID: "grub-modules-foreign", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.93}
 	if core.other {
 		f.Title = fmt.Sprintf("The core image of GRUB on %s is another one than that beside its modules, %s/core.img, so that they may be of two releases.", core.device.Path, folder)
-		f.Evidence = []diagnose.Evidence{deviceEvidence(core.device.Path, "the sizes in its core image are not those of core.img"), fileEvidence(path.Join(folder, "core.img"), 0, "the core image that was installed with the modules")}
+		f.Evidence = []diagnose.Evidence{config.DeviceEvidence(core.device.Path, "the sizes in its core image are not those of core.img"), config.FileEvidence(path.Join(folder, "core.img"), 0, "the core image that was installed with the modules")}
 		f.Severity, f.Confidence = diagnose.Degrades, 0.6 // the other image may be of another system, which has modules of its own
 		return f
 	}
@@ -288,8 +289,8 @@ func foreignModule(s *diagnose.System, core *grubImage, folder string) *diagnose
 	}
 	file := path.Join(folder, differ[0]+".mod")
 	f.Title = fmt.Sprintf("The core image of GRUB on %s and its modules in %s are of two releases, so that GRUB stops when it loads them.", core.device.Path, folder)
-	f.Evidence = []diagnose.Evidence{deviceEvidence(core.device.Path, "its core image holds other modules than the folder: "+strings.Join(differ[:min(len(differ), 12)], ", ")),
-		fileEvidence(file, 0, "it differs from the module in the core image")}
+	f.Evidence = []diagnose.Evidence{config.DeviceEvidence(core.device.Path, "its core image holds other modules than the folder: "+strings.Join(differ[:min(len(differ), 12)], ", ")),
+		config.FileEvidence(file, 0, "it differs from the module in the core image")}
 	return f
 }
 
@@ -318,7 +319,7 @@ func extReads(module []byte) (features uint32, exact bool) {
 func lookGrubFeatures(s *diagnose.System) []diagnose.Finding {
 	d := deviceOfBoot(s)
 	file, found := grubConfigPath(s)
-	if d == nil || d.Content == nil || !found || !strings.HasPrefix(file, "/boot/grub") || typeGroup(d.FS) != "ext" {
+	if d == nil || d.Content == nil || !found || !strings.HasPrefix(file, "/boot/grub") || config.TypeGroup(d.FS) != "ext" {
 		return nil
 	}
 	super := readPiece(d.Content, 1024, 1024)
@@ -353,12 +354,12 @@ func lookGrubFeatures(s *diagnose.System) []diagnose.Finding {
 	f := diagnose.Finding{
 		ID: "grub-features-unread", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.85,
 		Title:    fmt.Sprintf("The file system on %s, which holds /boot, has the feature %s, which GRUB cannot read, so that it finds no file.", d.Path, strings.Join(unread, " and ")),
-		Evidence: []diagnose.Evidence{deviceEvidence(d.Path, fmt.Sprintf("its superblock has the features %#x that a reader has to know", has))},
+		Evidence: []diagnose.Evidence{config.DeviceEvidence(d.Path, fmt.Sprintf("its superblock has the features %#x that a reader has to know", has))},
 		ByHand:   fmt.Sprintf("Take the feature from the file system with tune2fs -O ^%s where that is possible, or install a GRUB that reads it, or put /boot on a file system of its own.", unread[0]),
 	}
 	if exact {
 		f.Confidence = 0.93
-		f.Evidence = append(f.Evidence, fileEvidence(name, 0, fmt.Sprintf("the installed GRUB reads the features %#x", reads)))
+		f.Evidence = append(f.Evidence, config.FileEvidence(name, 0, fmt.Sprintf("the installed GRUB reads the features %#x", reads)))
 	}
 	return []diagnose.Finding{f}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func init() {
@@ -91,15 +92,15 @@ func TestUnpackLZMA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := unpackLZMA(packed, len(want)); err != nil || string(got) != want {
+	if got, err := config.UnpackLZMA(packed, len(want)); err != nil || string(got) != want {
 		t.Errorf("%d bytes, %v: %q", len(got), err, got)
 	}
 	own := []byte(grubModule("ext2", grubRelease))
-	if got, err := unpackLZMA(lzmaPacked(own), len(own)); err != nil || !bytes.Equal(got, own) {
+	if got, err := config.UnpackLZMA(lzmaPacked(own), len(own)); err != nil || !bytes.Equal(got, own) {
 		t.Errorf("literals: %d of %d bytes, %v", len(got), len(own), err)
 	}
 	for cut := range len(packed) {
-		_, _ = unpackLZMA(packed[:cut], len(want))
+		_, _ = config.UnpackLZMA(packed[:cut], len(want))
 	}
 }
 
@@ -107,7 +108,7 @@ func FuzzUnpackLZMA(f *testing.F) {
 	f.Add(lzmaPacked([]byte("some text")), 9)
 	f.Fuzz(func(t *testing.T, packed []byte, size int) {
 		size = max(0, min(size, 1<<16))
-		if out, err := unpackLZMA(packed, size); err == nil && len(out) != size {
+		if out, err := config.UnpackLZMA(packed, size); err == nil && len(out) != size {
 			t.Errorf("%d bytes of %d", len(out), size)
 		}
 		embeddedModules(packed, 12)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func grubRules() []diagnose.Rule {
@@ -41,7 +42,7 @@ func lookGrubConfig(s *diagnose.System) []diagnose.Finding {
 			return nil
 		}
 		f.ID, f.Title = "grub-config-missing", "The file "+file+" does not exist, so that GRUB shows its prompt only."
-		f.Evidence = []diagnose.Evidence{fileEvidence(file, 0, "it does not exist, though other files of GRUB do")}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(file, 0, "it does not exist, though other files of GRUB do")}
 		if isBootHidden(s) {
 			f.Confidence = 0.4
 		}
@@ -53,17 +54,17 @@ func lookGrubConfig(s *diagnose.System) []diagnose.Finding {
 	}
 	if strings.Trim(string(text), " \t\r\n\x00") == "" {
 		f.ID, f.Title = "grub-config-empty", "The file "+file+" is empty, so that GRUB shows its prompt only."
-		f.Evidence = []diagnose.Evidence{fileEvidence(file, 0, fmt.Sprintf("it holds %d bytes and no command", len(text)))}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(file, 0, fmt.Sprintf("it holds %d bytes and no command", len(text)))}
 		return []diagnose.Finding{f}
 	}
-	script, entries := parseGrub(string(text)), grubEntries(s)
+	script, entries := config.ParseGrub(string(text)), grubEntries(s)
 	commands := func(name string) bool {
-		return slices.ContainsFunc(script.Commands, func(c grubCommand) bool { return c.Words[0] == name })
+		return slices.ContainsFunc(script.Commands, func(c config.GrubCommand) bool { return c.Words[0] == name })
 	}
 	switch {
 	case script.Error != "":
 		f.ID, f.Title = "grub-config-invalid", fmt.Sprintf("Line %d of %s is wrong: %s.", script.ErrorLine, file, script.Error)
-		f.Evidence = []diagnose.Evidence{fileEvidence(file, script.ErrorLine, script.Error)}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(file, script.ErrorLine, script.Error)}
 		if len(entries) > 0 { // GRUB runs each whole command of a file, so those entries are shown
 			f.Severity, f.Confidence = diagnose.Degrades, 0.9
 			f.Title = appendToSentence(f.Title, fmt.Sprintf("; %d entries before it are whole", len(entries)))
@@ -71,20 +72,20 @@ func lookGrubConfig(s *diagnose.System) []diagnose.Finding {
 		return []diagnose.Finding{f}
 	case commands("blscfg") && len(entries) == 0 && !isBootHidden(s):
 		f.ID, f.Title, f.Repair = "boot-entries-missing", "The folder /boot/loader/entries holds no entry, so that the menu of GRUB is empty.", nil
-		f.Evidence = []diagnose.Evidence{fileEvidence("/boot/loader/entries", 0, "no file ends in .conf")}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence("/boot/loader/entries", 0, "no file ends in .conf")}
 		proposeEntries(s, byGRUB, &f)
 		return []diagnose.Finding{f}
 	case len(entries) == 0 && !commands("configfile") && !commands("source") && !commands("chainloader") && !commands("linux") && !commands("normal") && !commands("blscfg"):
 		f.ID, f.Title = "grub-config-empty", "The file "+file+" holds no menu entry, so that GRUB shows its prompt only."
-		f.Evidence = []diagnose.Evidence{fileEvidence(file, 0, fmt.Sprintf("it holds %d bytes and no menu entry", len(text)))}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(file, 0, fmt.Sprintf("it holds %d bytes and no menu entry", len(text)))}
 		return []diagnose.Finding{f}
 	}
 	return grubWaits(s, script, file)
 }
 
 // grubWaits finds a menu that waits for a key.
-func grubWaits(s *diagnose.System, script *grubScript, file string) []diagnose.Finding {
-	recorded, _ := lastSetting(parseGrubEnv(s, path.Dir(file)+"/grubenv"), "recordfail")
+func grubWaits(s *diagnose.System, script *config.GrubScript, file string) []diagnose.Finding {
+	recorded, _ := config.LastSetting(parseGrubEnv(s, path.Dir(file)+"/grubenv"), "recordfail")
 	endless, others := 0, false // the line of a timeout without end, and whether there are timeouts with one
 	for _, c := range script.Commands {
 		if c.Words[0] != "set" || len(c.Words) < 2 || c.Entry != 0 {
@@ -110,7 +111,7 @@ func grubWaitFinding(file string, line int, why string) []diagnose.Finding {
 	return []diagnose.Finding{{
 		ID: "grub-menu-waits", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.8,
 		Title:    fmt.Sprintf("Line %d of %s makes the menu of GRUB wait for a key, because %s.", line, file, why),
-		Evidence: []diagnose.Evidence{fileEvidence(file, line, "set timeout=-1")},
+		Evidence: []diagnose.Evidence{config.FileEvidence(file, line, "set timeout=-1")},
 		Repair: &diagnose.Repair{Summary: fmt.Sprintf("Write a timeout of 5 seconds into line %d of %s and into /etc/default/grub.", line, file), Consent: diagnose.ConsentBoot,
 			Writes: []string{file, "/etc/default/grub"}},
 	}}
@@ -119,21 +120,21 @@ func grubWaitFinding(file string, line int, why string) []diagnose.Finding {
 // lookGrubSearch finds file systems that GRUB is to read and that no device holds.
 func lookGrubSearch(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
-	hidden := len(hidesDevices(s)) > 0
+	hidden := len(config.HidesDevices(s)) > 0
 	stubs := grubStubs(s)
 	boot := deviceOfBoot(s)
 	for _, stub := range stubs {
 		if !ownsStub(s, stub.Path, len(stubs)) {
 			continue
 		}
-		script := parseGrub(string(stub.text))
+		script := config.ParseGrub(string(stub.text))
 		if len(script.Entries) > 0 {
 			continue
 		}
 		missing := map[string]bool{}
 		for _, c := range script.Commands {
-			name, ok := searchTarget(c.Words)
-			if !ok || missing[name.Value] || len(findDevices(s, name)) > 0 {
+			name, ok := config.SearchTarget(c.Words)
+			if !ok || missing[name.Value] || len(config.FindDevices(s, name)) > 0 {
 				continue
 			}
 			if missing[name.Value] = true; len(missing) > maxSearches {
@@ -142,7 +143,7 @@ func lookGrubSearch(s *diagnose.System) []diagnose.Finding {
 			f := diagnose.Finding{
 				ID: "grub-stub-search-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.95,
 				Title:    fmt.Sprintf("Line %d of %s looks for the file system %s, which no device holds.", c.Line, stub.Shown, name.Value),
-				Evidence: []diagnose.Evidence{fileEvidence(stub.Shown, c.Line, strings.Join(c.Words, " "))},
+				Evidence: []diagnose.Evidence{config.FileEvidence(stub.Shown, c.Line, strings.Join(c.Words, " "))},
 			}
 			if hidden {
 				f.Confidence = 0.4
@@ -177,13 +178,13 @@ func ownsStub(s *diagnose.System, stub string, count int) bool {
 
 // deviceOfBoot is the device that holds /boot.
 func deviceOfBoot(s *diagnose.System) *diagnose.Device {
-	if d := mountedAt(s, "/boot"); d != nil {
+	if d := config.MountedAt(s, "/boot"); d != nil {
 		return d
 	}
 	if isBootHidden(s) {
 		return nil
 	}
-	return rootDevice(s)
+	return config.RootDevice(s)
 }
 
 // searchInConfig looks at the searches of grub.cfg. One that finds nothing leaves the device that GRUB itself was read from, which mostly is right.
@@ -198,9 +199,9 @@ func searchInConfig(s *diagnose.System, hidden bool) []diagnose.Finding {
 	}
 	done := map[string]bool{}
 	var out []diagnose.Finding
-	for _, c := range parseGrub(string(text)).Commands {
-		name, ok := searchTarget(c.Words)
-		if !ok || done[name.Value] || len(findDevices(s, name)) > 0 {
+	for _, c := range config.ParseGrub(string(text)).Commands {
+		name, ok := config.SearchTarget(c.Words)
+		if !ok || done[name.Value] || len(config.FindDevices(s, name)) > 0 {
 			continue
 		}
 		if done[name.Value] = true; len(done) > maxSearches {
@@ -209,7 +210,7 @@ func searchInConfig(s *diagnose.System, hidden bool) []diagnose.Finding {
 		f := diagnose.Finding{
 			ID: "grub-search-missing", Stage: diagnose.Loader, Severity: diagnose.Degrades, Confidence: 0.7,
 			Title:    fmt.Sprintf("Line %d of %s looks for the file system %s, which no device holds.", c.Line, file, name.Value),
-			Evidence: []diagnose.Evidence{fileEvidence(file, c.Line, strings.Join(c.Words, " "))},
+			Evidence: []diagnose.Evidence{config.FileEvidence(file, c.Line, strings.Join(c.Words, " "))},
 			Repair:   regenerateGrub(s, file), ByHand: "Write the file anew with the grub-mkconfig of the system.",
 		}
 		if hidden {
@@ -231,7 +232,7 @@ func lookGrubDefault(s *diagnose.System) []diagnose.Finding {
 		out = append(out, diagnose.Finding{
 			ID: "grub-environment-invalid", Stage: diagnose.Loader, Severity: diagnose.Degrades, Confidence: 0.8,
 			Title:    fmt.Sprintf("The file %s is no environment block of %d bytes, so that GRUB does not know its default.", block, grubEnvSize),
-			Evidence: []diagnose.Evidence{fileEvidence(block, 0, fmt.Sprintf("it holds %d bytes", len(text)))},
+			Evidence: []diagnose.Evidence{config.FileEvidence(block, 0, fmt.Sprintf("it holds %d bytes", len(text)))},
 			Repair:   &diagnose.Repair{Summary: "Write a new environment block with the settings that can be read of the old one.", Consent: diagnose.ConsentFiles, Writes: []string{block}},
 		})
 	}
@@ -240,13 +241,13 @@ func lookGrubDefault(s *diagnose.System) []diagnose.Finding {
 	if err != nil || len(entries) == 0 {
 		return out
 	}
-	script := parseGrub(string(text))
+	script := config.ParseGrub(string(text))
 	wanted := wantedDefault(script, parseGrubEnv(s, block))
 	if matchDefault(script, wanted, entries) < 0 {
 		out = append(out, diagnose.Finding{
 			ID: "grub-default-missing", Stage: diagnose.Loader, Severity: diagnose.Info, Confidence: 0.8,
 			Title:    fmt.Sprintf("The default entry of GRUB is %q, which no entry has, so that the first one starts.", wanted),
-			Evidence: []diagnose.Evidence{fileEvidence(file, 0, "default "+wanted)},
+			Evidence: []diagnose.Evidence{config.FileEvidence(file, 0, "default "+wanted)},
 		})
 	}
 	return out

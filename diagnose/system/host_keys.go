@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func findHostKeys(s *diagnose.System) []diagnose.Finding {
@@ -13,15 +14,15 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 	if sshdProgram(tree) == "" {
 		return nil
 	}
-	config := readSSHDConfig(tree)
-	if config.partial || len(config.all("hostkeyagent")) > 0 {
+	sshd := config.ReadSSHDConfig(tree)
+	if sshd.Partial || len(sshd.All("hostkeyagent")) > 0 {
 		return nil
 	}
 	names := []string{"/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key"}
-	if set := config.all("hostkey", "hostdsakey"); len(set) > 0 {
+	if set := sshd.All("hostkey", "hostdsakey"); len(set) > 0 {
 		names = nil
 		for _, line := range set {
-			names = append(names, line.args[0])
+			names = append(names, line.Args[0])
 		}
 	}
 	var missing, open, damaged []diagnose.Evidence
@@ -29,7 +30,7 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 	for _, name := range names[:min(len(names), 16)] {
 		info, err := tree.Stat(name)
 		if err != nil {
-			missing = append(missing, fileEvidence(name, 0, "it does not exist"))
+			missing = append(missing, config.FileEvidence(name, 0, "it does not exist"))
 			continue
 		}
 		text, err := tree.Read(name)
@@ -43,9 +44,9 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 				}
 				why = "it is empty"
 			}
-			damaged = append(damaged, fileEvidence(name, 0, why))
+			damaged = append(damaged, config.FileEvidence(name, 0, why))
 		case owner.UID == 0 && info.Mode()&0o077 != 0 && !isKeyGroup(tree, owner.GID, info.Mode().Perm() == 0o640):
-			open = append(open, fileEvidence(name, 0, "its mode is "+modeText(info)+"; sshd wants 0600"))
+			open = append(open, config.FileEvidence(name, 0, "its mode is "+config.ModeText(info)+"; sshd wants 0600"))
 		default:
 			usable++
 		}
@@ -82,10 +83,10 @@ func isKeyGroup(tree *diagnose.Tree, gid uint32, mode0640 bool) bool {
 	if !mode0640 {
 		return false
 	}
-	groups, _ := parseGroups(tree.Lines(groupPath))
+	groups, _ := config.ParseGroups(tree.Lines(config.GroupPath))
 	for _, g := range groups {
-		if g.gid == gid {
-			return g.name == "ssh_keys"
+		if g.GID == gid {
+			return g.Name == "ssh_keys"
 		}
 	}
 	return false
@@ -103,11 +104,11 @@ func isPrivateKey(text []byte) bool {
 // makesHostKeys says whether something makes missing host keys before sshd starts.
 func makesHostKeys(tree *diagnose.Tree) bool {
 	for _, unit := range []string{"sshd-keygen.target", "sshd-keygen.service", "sshd-keygen@.service", "sshdgenkeys.service", "ssh-keygen.service", "regenerate_ssh_host_keys.service"} {
-		if unitFile(tree, unit) != "" && unitMask(tree, unit) == "" && (firstBoot(tree) || !onlyAtFirstBoot(tree, unit)) {
+		if config.UnitFile(tree, unit) != "" && config.UnitMask(tree, unit) == "" && (config.FirstBoot(tree) || !config.OnlyAtFirstBoot(tree, unit)) {
 			return true
 		}
 	}
-	for _, name := range []string{"/etc/init.d/sshd", "/etc/init.d/ssh", unitFile(tree, "ssh.service"), unitFile(tree, "sshd.service"), "/usr/sbin/sshd-gen-keys-start"} {
+	for _, name := range []string{"/etc/init.d/sshd", "/etc/init.d/ssh", config.UnitFile(tree, "ssh.service"), config.UnitFile(tree, "sshd.service"), "/usr/sbin/sshd-gen-keys-start"} {
 		if name == "" {
 			continue
 		}
@@ -115,5 +116,5 @@ func makesHostKeys(tree *diagnose.Tree) bool {
 			return true
 		}
 	}
-	return cloudInitWillRun(tree)
+	return config.CloudInitWillRun(tree)
 }

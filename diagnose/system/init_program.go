@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func initRules() []diagnose.Rule {
@@ -23,7 +24,7 @@ func initRules() []diagnose.Rule {
 func lookUsrLinks(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
 	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
-		if _, err := s.Files.Lstat("/" + name); !isNotExist(err) || !isFolder(s.Files, "/usr/"+name) {
+		if _, err := s.Files.Lstat("/" + name); !config.IsNotExist(err) || !config.IsFolder(s.Files, "/usr/"+name) {
 			continue
 		}
 		needed := map[string]bool{"bin": s.Files.Exists("/usr/bin/sh"), "sbin": s.Files.Exists("/usr/sbin/init"), "lib": s.Files.Exists("/usr/lib/systemd"),
@@ -34,7 +35,7 @@ func lookUsrLinks(s *diagnose.System) []diagnose.Finding {
 		out = append(out, diagnose.Finding{
 			ID: "usr-link-missing", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.97,
 			Title:    fmt.Sprintf("The path /%s does not exist, which is a link to usr/%s on systems such as this one.", name, name),
-			Evidence: []diagnose.Evidence{fileEvidence("/"+name, 0, "it does not exist, but /usr/"+name+" does")},
+			Evidence: []diagnose.Evidence{config.FileEvidence("/"+name, 0, "it does not exist, but /usr/"+name+" does")},
 			Explains: []string{"init-missing", "init-interpreter-missing", "init-library-missing"},
 			Repair:   &diagnose.Repair{Summary: fmt.Sprintf("Make the link /%s to usr/%s.", name, name), Consent: diagnose.ConsentFiles, Writes: []string{"/" + name}},
 		})
@@ -60,29 +61,29 @@ func initPath(s *diagnose.System) string {
 // lookInit follows the first program of the system to all that it needs.
 func lookInit(s *diagnose.System) []diagnose.Finding {
 	name := initPath(s)
-	f := diagnose.Finding{Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.97, Evidence: []diagnose.Evidence{fileEvidence(name, 0, "the first program of the system")}}
+	f := diagnose.Finding{Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.97, Evidence: []diagnose.Evidence{config.FileEvidence(name, 0, "the first program of the system")}}
 	place, err := s.Files.Resolve(name)
 	info, statErr := s.Files.Stat(name)
 	switch {
-	case isNotExist(err) || isNotExist(statErr):
+	case config.IsNotExist(err) || config.IsNotExist(statErr):
 		return initMissing(s, f, name, place)
 	case err != nil || statErr != nil:
 		return nil
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
 		f.ID, f.Title = "init-not-executable", fmt.Sprintf("The program %s is not executable, so that the kernel cannot start it.", place)
-		f.Evidence = append(f.Evidence, fileEvidence(place, 0, "its mode is "+info.Mode().String()))
+		f.Evidence = append(f.Evidence, config.FileEvidence(place, 0, "its mode is "+info.Mode().String()))
 		f.Repair = &diagnose.Repair{Summary: "Give " + place + " the mode 0755.", Consent: diagnose.ConsentFiles, Writes: []string{place}}
 		if !info.Mode().IsRegular() {
 			f.Repair, f.ByHand = nil, "Install the package of the init system again."
 		}
 		return []diagnose.Finding{f}
 	}
-	file, err := openReadAt(s.Files, name)
+	file, err := config.OpenReadAt(s.Files, name)
 	if err != nil {
 		return nil
 	}
 	defer file.Close()
-	program, err := readProgram(file)
+	program, err := config.ReadProgram(file)
 	if err != nil { // a script is executable too
 		if info.Size() > 0 {
 			return nil
@@ -95,7 +96,7 @@ func lookInit(s *diagnose.System) []diagnose.Finding {
 // initMissing proposes the link to the init system that is installed.
 func initMissing(s *diagnose.System, f diagnose.Finding, name, place string) []diagnose.Finding {
 	f.ID, f.Title = "init-missing", fmt.Sprintf("The path %s leads to no program, so that the kernel stops.", name)
-	f.Evidence = append(f.Evidence, fileEvidence(place, 0, "it does not exist or is empty"))
+	f.Evidence = append(f.Evidence, config.FileEvidence(place, 0, "it does not exist or is empty"))
 	f.ByHand = "Install the package of the init system again."
 	for _, target := range []string{"/usr/lib/systemd/systemd", "/lib/systemd/systemd"} {
 		if info, err := s.Files.Stat(target); err == nil && info.Size() > 0 && path.Base(name) == "init" {
@@ -117,7 +118,7 @@ var runnableMachines = map[string][]elf.Machine{
 }
 
 // judgeProgram looks for the interpreter and the libraries of a program.
-func judgeProgram(s *diagnose.System, f diagnose.Finding, place string, program *elfProgram) []diagnose.Finding {
+func judgeProgram(s *diagnose.System, f diagnose.Finding, place string, program *config.ELFProgram) []diagnose.Finding {
 	f.ByHand = "Install the packages that bring the missing files again, from a rescue with the same release."
 	if machines := runnableMachines[s.KernelArch]; len(machines) > 0 && !slices.Contains(machines, program.Machine) {
 		f.ID, f.Confidence = "init-foreign", 0.95
@@ -126,9 +127,9 @@ func judgeProgram(s *diagnose.System, f diagnose.Finding, place string, program 
 		return []diagnose.Finding{f}
 	}
 	if interpreter := program.Interpreter; interpreter != "" {
-		if _, err := s.Files.Stat(interpreter); isNotExist(err) {
+		if _, err := s.Files.Stat(interpreter); config.IsNotExist(err) {
 			f.ID, f.Title = "init-interpreter-missing", fmt.Sprintf("The program %s needs %s, which does not exist, so that no program starts.", place, interpreter)
-			f.Evidence = append(f.Evidence, fileEvidence(interpreter, 0, "it does not exist"))
+			f.Evidence = append(f.Evidence, config.FileEvidence(interpreter, 0, "it does not exist"))
 			return []diagnose.Finding{f}
 		}
 	}
@@ -139,7 +140,7 @@ func judgeProgram(s *diagnose.System, f diagnose.Finding, place string, program 
 		}
 		f.ID, f.Confidence = "init-library-missing", 0.9
 		f.Title = fmt.Sprintf("The program %s needs the library %s, which is in no folder of libraries.", place, library)
-		f.Evidence = append(f.Evidence, fileEvidence(place, 0, "it needs "+library))
+		f.Evidence = append(f.Evidence, config.FileEvidence(place, 0, "it needs "+library))
 		return []diagnose.Finding{f}
 	}
 	return nil
@@ -188,12 +189,12 @@ func startFiles(s *diagnose.System) []string {
 		return nil
 	}
 	out := []string{place}
-	file, err := openReadAt(s.Files, place)
+	file, err := config.OpenReadAt(s.Files, place)
 	if err != nil {
 		return out
 	}
 	defer file.Close()
-	program, err := readProgram(file)
+	program, err := config.ReadProgram(file)
 	if err != nil {
 		return out
 	}
@@ -210,7 +211,7 @@ func startFiles(s *diagnose.System) []string {
 }
 
 // linkerFolders are where the dynamic loader looks: the program's own folders, those of ld.so.conf, and the usual ones.
-func linkerFolders(s *diagnose.System, place string, program *elfProgram) []string {
+func linkerFolders(s *diagnose.System, place string, program *config.ELFProgram) []string {
 	var out []string
 	for _, folder := range program.Paths {
 		out = append(out, strings.NewReplacer("$ORIGIN", path.Dir(place), "${ORIGIN}", path.Dir(place)).Replace(folder))

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func init() {
@@ -113,8 +114,8 @@ func FuzzProgram(f *testing.F) {
 	f.Add([]byte(elfFile(elfAMD64, "/lib/ld.so")))
 	f.Add([]byte(elfWithLibrary(elfAMD64, "/lib/ld.so", "libc.so.6")))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := readProgram(strings.NewReader(string(b)))
-		if err == nil && len(p.Libraries) > maxLibraries {
+		p, err := config.ReadProgram(strings.NewReader(string(b)))
+		if err == nil && len(p.Libraries) > config.MaxLibraries {
 			t.Errorf("%d libraries", len(p.Libraries))
 		}
 	})

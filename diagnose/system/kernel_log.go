@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 const (
@@ -43,7 +44,7 @@ func parseLogLine(file, text string) logLine {
 
 // readTail reads the end of a file; the first line may be cut.
 func readTail(t *diagnose.Tree, name string, most int64) string {
-	f, err := openReadAt(t, name)
+	f, err := config.OpenReadAt(t, name)
 	if err != nil {
 		return ""
 	}
@@ -154,7 +155,7 @@ func crashFiles(t *diagnose.Tree) []string {
 		}
 		for _, folder := range folders {
 			for _, below := range newestNames(t.Match(folder, "*")) {
-				if isFolder(t, below) {
+				if config.IsFolder(t, below) {
 					out = append(out, t.Match(below, place.name)...)
 				}
 			}

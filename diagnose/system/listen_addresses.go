@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // leaseFolders are where the DHCP client of a network manager keeps its leases. A manager whose client keeps none that can be read is not listed.
 func leaseFolders(tree *diagnose.Tree, manager string) []string {
-	hasClient := firstExisting(tree, "/sbin/dhclient", "/usr/sbin/dhclient") != ""
+	hasClient := config.FirstExisting(tree, "/sbin/dhclient", "/usr/sbin/dhclient") != ""
 	switch {
 	case manager == "NetworkManager":
 		return []string{"/var/lib/NetworkManager"}
@@ -30,15 +31,15 @@ func leasedAddresses(tree *diagnose.Tree, manager string) map[netip.Addr]diagnos
 	for _, folder := range leaseFolders(tree, manager) {
 		for _, pattern := range []string{"*.lease", "*.leases"} {
 			files := tree.Match(folder, pattern)
-			for _, file := range files[:min(len(files), maxNetworkFiles)] {
+			for _, file := range files[:min(len(files), config.MaxNetworkFiles)] {
 				for i, line := range tree.Lines(file) {
 					fields := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t=;{", r) })
 					if len(fields) < 2 || !slices.Contains([]string{"fixed-address", "iaaddr", "ADDRESS"}, fields[0]) {
 						continue
 					}
-					if a, err := netip.ParseAddr(fields[1]); err == nil && len(out) < maxNetworkLinks {
+					if a, err := netip.ParseAddr(fields[1]); err == nil && len(out) < config.MaxNetworkLinks {
 						// Without its line: a repair makes the lines of the evidence comments.
-						out[a] = fileEvidence(file, 0, fmt.Sprintf("line %d: a lease of the address %s", i+1, a))
+						out[a] = config.FileEvidence(file, 0, fmt.Sprintf("line %d: a lease of the address %s", i+1, a))
 					}
 				}
 			}
@@ -49,7 +50,7 @@ func leasedAddresses(tree *diagnose.Tree, manager string) map[netip.Addr]diagnos
 
 // hasLaterAddresses says whether a program is there that gives the machine addresses after its network is up: a cluster or a VPN.
 func hasLaterAddresses(tree *diagnose.Tree) bool {
-	return firstExisting(tree, "/usr/sbin/keepalived", "/usr/sbin/pacemakerd", "/usr/sbin/corosync", "/usr/sbin/tailscaled", "/usr/sbin/openvpn") != "" ||
+	return config.FirstExisting(tree, "/usr/sbin/keepalived", "/usr/sbin/pacemakerd", "/usr/sbin/corosync", "/usr/sbin/tailscaled", "/usr/sbin/openvpn") != "" ||
 		len(tree.Match("/etc/wireguard", "*.conf")) > 0
 }
 
@@ -63,23 +64,23 @@ type knownAddresses struct {
 	allWanted bool
 }
 
-func collectAddresses(s *diagnose.System, n *network, c coverage) *knownAddresses {
+func collectAddresses(s *diagnose.System, n *config.Network, c coverage) *knownAddresses {
 	k := &knownAddresses{all: map[netip.Addr]bool{}, leases: map[netip.Addr]diagnose.Evidence{}, allLeased: true}
-	for _, m := range n.managers {
-		asks := m.enabled && m.configuresAll && c.automatic
-		for _, l := range m.links {
-			if !m.enabled || !l.active || l.virtual && l.name == "lo" {
+	for _, m := range n.Managers {
+		asks := m.Enabled && m.ConfiguresAll && c.automatic
+		for _, l := range m.Links {
+			if !m.Enabled || !l.Active || l.Virtual && l.Name == "lo" {
 				continue
 			}
-			asks = asks || l.dhcp
-			for _, p := range l.addresses {
+			asks = asks || l.DHCP
+			for _, p := range l.Addresses {
 				k.all[p.Addr()] = true
 			}
 		}
 		if !asks {
 			continue
 		}
-		leases := leasedAddresses(s.Files, m.name)
+		leases := leasedAddresses(s.Files, m.Name)
 		k.dhcp, k.allLeased = true, k.allLeased && len(leases) > 0
 		for a, at := range leases {
 			k.all[a], k.leases[a] = true, at
@@ -103,13 +104,13 @@ type listenPlace struct {
 
 // listensOn are the addresses of sshd's socket where systemd listens in its place, otherwise those of sshd's configuration. They are empty where an
 // address is not needed, as with FreeBind.
-func listensOn(tree *diagnose.Tree, config *sshdConfig) []listenPlace {
+func listensOn(tree *diagnose.Tree, sshd *config.SSHDConfig) []listenPlace {
 	var out []listenPlace
 	for _, socket := range []string{"ssh.socket", "sshd.socket"} {
-		if managerOf(tree) != systemdManager || !unitEnabled(tree, socket) {
+		if config.ManagerOf(tree) != config.SystemdManager || !config.UnitEnabled(tree, socket) {
 			continue
 		}
-		lines := unitLines(tree, socket)
+		lines := config.UnitLines(tree, socket)
 		if slices.Contains([]string{"yes", "true", "on", "1"}, strings.ToLower(lastOf(lines, "Socket", "FreeBind"))) {
 			return nil
 		}
@@ -117,21 +118,21 @@ func listensOn(tree *diagnose.Tree, config *sshdConfig) []listenPlace {
 			if !strings.Contains(l.Value, ":") && !strings.Contains(l.Value, ".") { // a port of all addresses
 				return nil
 			}
-			out = append(out, listenPlace{l.Value, "ListenStream=" + l.Value, l.file, l.Line})
+			out = append(out, listenPlace{l.Value, "ListenStream=" + l.Value, l.File, l.Line})
 		}
 		return out
 	}
-	for _, at := range config.all("listenaddress") {
-		out = append(out, listenPlace{at.args[0], "ListenAddress " + at.args[0], at.file, at.line})
+	for _, at := range sshd.All("listenaddress") {
+		out = append(out, listenPlace{at.Args[0], "ListenAddress " + at.Args[0], at.File, at.Line})
 	}
 	return out
 }
 
 // findListenAddresses is a finding where sshd is bound to addresses of which the machine gets none.
-func findListenAddresses(s *diagnose.System, n *network, c coverage) []diagnose.Finding {
-	config := readSSHDConfig(s.Files)
-	set := listensOn(s.Files, config)
-	if len(set) == 0 || config.partial || sshdProgram(s.Files) == "" || hasLaterAddresses(s.Files) {
+func findListenAddresses(s *diagnose.System, n *config.Network, c coverage) []diagnose.Finding {
+	sshd := config.ReadSSHDConfig(s.Files)
+	set := listensOn(s.Files, sshd)
+	if len(set) == 0 || sshd.Partial || sshdProgram(s.Files) == "" || hasLaterAddresses(s.Files) {
 		return nil
 	}
 	known := collectAddresses(s, n, c)
@@ -148,12 +149,12 @@ func findListenAddresses(s *diagnose.System, n *network, c coverage) []diagnose.
 		f.Severity, f.Confidence, lacks = diagnose.Info, 0.5, "the machine has this address only if DHCP gives it"
 	}
 	for _, at := range set[:min(len(set), 32)] {
-		host, _, _ := splitListen(at.address)
+		host, _, _ := config.SplitListen(at.address)
 		a, err := netip.ParseAddr(host)
 		if err != nil || a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || known.all[a] {
 			return nil
 		}
-		f.Evidence = append(f.Evidence, fileEvidence(at.file, at.line, at.text))
+		f.Evidence = append(f.Evidence, config.FileEvidence(at.file, at.line, at.text))
 	}
 	if f.Severity != diagnose.Info {
 		f.Repair = repairFiles("Comment the addresses out, so that sshd listens on all that the machine has.", paths(f.Evidence)...)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // Kinds of boot loaders that entries come from.
@@ -151,8 +152,8 @@ func isBootHidden(s *diagnose.System) bool {
 	if s.Files == nil {
 		return true
 	}
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
-		if (e.Target == "/boot" || e.Target == "/boot/efi" || e.Target == "/efi") && mountedAt(s, e.Target) == nil && !e.has("noauto") {
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
+		if (e.Target == "/boot" || e.Target == "/boot/efi" || e.Target == "/efi") && config.MountedAt(s, e.Target) == nil && !e.Has("noauto") {
 			return true
 		}
 	}
@@ -276,7 +277,7 @@ func parseExtlinux(s *diagnose.System, file string) []loadEntry {
 				e.Initrds = append(e.Initrds, resolve(name))
 			}
 		case "append":
-			e.Options, e.OptionsLine = splitArguments(value), i+1
+			e.Options, e.OptionsLine = config.SplitArguments(value), i+1
 		}
 	}
 	out = slices.DeleteFunc(out, func(e loadEntry) bool { return e.Kernel.Path == "" })

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // grubConfigPath returns where GRUB's main configuration is or has to be; empty where the system does not use GRUB. Some systems hold it on
@@ -25,8 +26,8 @@ func grubConfigPath(s *diagnose.System) (file string, found bool) {
 		}
 	}
 	for _, stub := range grubStubs(s) {
-		script := parseGrub(string(stub.text))
-		if len(script.Entries) > 0 || slices.ContainsFunc(script.Commands, func(c grubCommand) bool { return c.Words[0] == "blscfg" }) {
+		script := config.ParseGrub(string(stub.text))
+		if len(script.Entries) > 0 || slices.ContainsFunc(script.Commands, func(c config.GrubCommand) bool { return c.Words[0] == "blscfg" }) {
 			return stub.Shown, true
 		}
 	}
@@ -42,7 +43,7 @@ type grubStub struct {
 	text []byte
 }
 
-// grubStubs reads at most maxSmallFiles of them.
+// grubStubs reads at most config.MaxSmallFiles of them.
 func grubStubs(s *diagnose.System) []grubStub {
 	var out []grubStub
 	for _, d := range espDevices(s) {
@@ -56,43 +57,15 @@ func grubStubs(s *diagnose.System) []grubStub {
 		}
 		for _, vendor := range tree.Match(top, "*") {
 			file := path.Join(vendor, "grub.cfg")
-			if len(out) >= maxSmallFiles {
+			if len(out) >= config.MaxSmallFiles {
 				return out
 			}
-			if text, err := tree.ReadAtMost(file, maxSmallFile); err == nil {
+			if text, err := tree.ReadAtMost(file, config.MaxSmallFile); err == nil {
 				out = append(out, grubStub{bootFile{Tree: tree, Path: file, Shown: file, Found: true}, text})
 			}
 		}
 	}
 	return out
-}
-
-// searchTarget returns what a search command looks for: a UUID or a label, and whether it is one of these.
-func searchTarget(words []string) (deviceName, bool) {
-	tag := map[string]string{"search.fs_uuid": "UUID", "search.fs_label": "LABEL"}[words[0]]
-	if tag == "" && words[0] != "search" {
-		return deviceName{}, false
-	}
-	value := ""
-	for i := 1; i < len(words); i++ {
-		switch w := words[i]; {
-		case w == "--fs-uuid" || w == "-u":
-			tag = "UUID"
-		case w == "--label" || w == "-l" || w == "--fs-label":
-			tag = "LABEL"
-		case w == "--file" || w == "-f":
-			return deviceName{}, false
-		case w == "--set" || w == "-s" || w == "--hint" || w == "-h":
-			i++
-		case strings.HasPrefix(w, "-"):
-		case value == "":
-			value = w
-		}
-	}
-	if tag == "" || value == "" || strings.Contains(value, "$") {
-		return deviceName{}, false
-	}
-	return deviceName{Tag: tag, Value: value}, true
 }
 
 // grubEntries are the menu entries of grub.cfg that GRUB shows, or those of /boot/loader/entries where it asks for them.
@@ -105,10 +78,10 @@ func grubEntries(s *diagnose.System) []loadEntry {
 	if err != nil {
 		return nil
 	}
-	script := parseGrub(string(text))
+	script := config.ParseGrub(string(text))
 	environment := parseGrubEnv(s, path.Dir(file)+"/grubenv")
 	out := scriptEntries(s, script, file)
-	if slices.ContainsFunc(script.Commands, func(c grubCommand) bool { return c.Words[0] == "blscfg" }) {
+	if slices.ContainsFunc(script.Commands, func(c config.GrubCommand) bool { return c.Words[0] == "blscfg" }) {
 		out = append(out, specificationEntries(s, s.Files, "/boot/loader/entries", bootDevice(s, script), byGRUB, append(grubSettings(script), environment...))...)
 	}
 	if len(out) == 0 {
@@ -119,14 +92,14 @@ func grubEntries(s *diagnose.System) []loadEntry {
 }
 
 // bootDevice is the device that the last search of a script finds outside of its entries, or that of /boot.
-func bootDevice(s *diagnose.System, script *grubScript) *diagnose.Device {
+func bootDevice(s *diagnose.System, script *config.GrubScript) *diagnose.Device {
 	var out *diagnose.Device
 	for _, c := range script.Commands {
 		if c.Entry != 0 {
 			continue
 		}
-		if name, ok := searchTarget(c.Words); ok {
-			if found := findDevices(s, name); len(found) > 0 {
+		if name, ok := config.SearchTarget(c.Words); ok {
+			if found := config.FindDevices(s, name); len(found) > 0 {
 				out = found[0]
 			}
 		}
@@ -135,12 +108,12 @@ func bootDevice(s *diagnose.System, script *grubScript) *diagnose.Device {
 }
 
 // grubSettings are what a script sets.
-func grubSettings(script *grubScript) []settingLine {
-	var out []settingLine
+func grubSettings(script *config.GrubScript) []config.SettingLine {
+	var out []config.SettingLine
 	for _, c := range script.Commands {
 		if c.Words[0] == "set" && len(c.Words) > 1 {
 			if name, value, found := strings.Cut(c.Words[1], "="); found {
-				out = append(out, settingLine{name, value, c.Line})
+				out = append(out, config.SettingLine{Name: name, Value: value, Line: c.Line})
 			}
 		}
 	}
@@ -148,7 +121,7 @@ func grubSettings(script *grubScript) []settingLine {
 }
 
 // scriptEntries turns the menu entries of a script into loadEntries.
-func scriptEntries(s *diagnose.System, script *grubScript, file string) []loadEntry {
+func scriptEntries(s *diagnose.System, script *config.GrubScript, file string) []loadEntry {
 	outside, hidden := bootDevice(s, script), bootHiddenOnce(s)
 	entries := make([]loadEntry, len(script.Entries))
 	devices := make([]*diagnose.Device, len(script.Entries))
@@ -161,8 +134,8 @@ func scriptEntries(s *diagnose.System, script *grubScript, file string) []loadEn
 			continue
 		}
 		e, words := &entries[c.Entry-1], c.Words
-		if name, ok := searchTarget(words); ok {
-			if found := findDevices(s, name); len(found) > 0 {
+		if name, ok := config.SearchTarget(words); ok {
+			if found := config.FindDevices(s, name); len(found) > 0 {
 				devices[c.Entry-1] = found[0]
 			}
 			continue
@@ -189,7 +162,7 @@ func scriptEntries(s *diagnose.System, script *grubScript, file string) []loadEn
 }
 
 // grubMenuPath is the id by which a default names an entry, with those of its submenus.
-func grubMenuPath(e grubMenuEntry) string {
+func grubMenuPath(e config.GrubMenuEntry) string {
 	var names []string
 	for _, p := range e.Path {
 		if p[2] != "" {
@@ -202,14 +175,14 @@ func grubMenuPath(e grubMenuEntry) string {
 }
 
 // wantedDefault is what GRUB starts by itself: a number, a title or an id.
-func wantedDefault(script *grubScript, environment []settingLine) string {
+func wantedDefault(script *config.GrubScript, environment []config.SettingLine) string {
 	wanted := "0"
 	for _, set := range grubSettings(script) {
 		if set.Name != "default" || strings.Contains(set.Value, "next_entry") {
 			continue
 		}
 		if strings.Contains(set.Value, "saved_entry") {
-			saved, _ := lastSetting(environment, "saved_entry")
+			saved, _ := config.LastSetting(environment, "saved_entry")
 			wanted = saved.Value
 		} else {
 			wanted = set.Value
@@ -222,7 +195,7 @@ func wantedDefault(script *grubScript, environment []settingLine) string {
 }
 
 // grubDefault is the index of the default among entries; the first where nothing else is named.
-func grubDefault(script *grubScript, environment []settingLine, entries []loadEntry) int {
+func grubDefault(script *config.GrubScript, environment []config.SettingLine, entries []loadEntry) int {
 	wanted := wantedDefault(script, environment)
 	if at := matchDefault(script, wanted, entries); at >= 0 {
 		return at
@@ -231,7 +204,7 @@ func grubDefault(script *grubScript, environment []settingLine, entries []loadEn
 }
 
 // matchDefault is the index of the entry that a default names, or -1.
-func matchDefault(script *grubScript, wanted string, entries []loadEntry) int {
+func matchDefault(script *config.GrubScript, wanted string, entries []loadEntry) int {
 	parts := strings.Split(wanted, ">")
 	line := -1
 	for _, e := range script.Entries {
@@ -251,7 +224,7 @@ func matchDefault(script *grubScript, wanted string, entries []loadEntry) int {
 	return -1
 }
 
-func idOfLine(script *grubScript, line int) string {
+func idOfLine(script *config.GrubScript, line int) string {
 	for _, e := range script.Entries {
 		if e.Line == line {
 			return grubMenuPath(e)
@@ -266,11 +239,11 @@ const (
 )
 
 // parseGrubEnv reads the settings of an environment block.
-func parseGrubEnv(s *diagnose.System, file string) []settingLine {
-	var out []settingLine
+func parseGrubEnv(s *diagnose.System, file string) []config.SettingLine {
+	var out []config.SettingLine
 	for i, line := range s.Files.Lines(file) {
 		if name, value, found := strings.Cut(line, "="); found && !strings.HasPrefix(line, "#") {
-			out = append(out, settingLine{name, value, i + 1})
+			out = append(out, config.SettingLine{Name: name, Value: value, Line: i + 1})
 		}
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // packagedLoaders are where packages store the loaders that they copy to the EFI system partition: of Debian and Ubuntu, of SUSE, and of systemd.
@@ -37,7 +38,7 @@ type LoaderRepair struct {
 // RepairOfLoader says how a loader comes back on a partition: the one of a path such as \EFI\debian\shimx64.efi, or for \EFI all that the system
 // needs. A copy changes less.
 func RepairOfLoader(s *diagnose.System, device, name string) LoaderRepair {
-	d := deviceAt(s, device)
+	d := config.DeviceAt(s, device)
 	if s.Files == nil || d == nil || !plainLoaderPath.MatchString(name) || strings.Contains(name, "..") || !slices.Contains([]string{"/boot/efi", "/efi", "/boot"}, d.MountedAt) {
 		return LoaderRepair{}
 	}
@@ -109,13 +110,13 @@ func copiesOfSystemdBoot(s *diagnose.System, d *diagnose.Device) []LoaderCopy {
 
 // loaderInstaller is the grub-install of the system with its arguments; nil where it would not write the loader, or one that Secure Boot refuses.
 func loaderInstaller(s *diagnose.System, d *diagnose.Device, name string) []string {
-	program := firstExisting(s.Files, "/usr/sbin/grub-install", "/sbin/grub-install", "/usr/bin/grub-install")
+	program := config.FirstExisting(s.Files, "/usr/sbin/grub-install", "/sbin/grub-install", "/usr/bin/grub-install")
 	target := map[string]string{"amd64": "x86_64-efi", "arm64": "arm64-efi"}[s.KernelArch]
 	_, hasMenu := grubConfigPath(s)
 	if !hasMenu && len(systemdBootEntries(s))+len(extlinuxEntries(s)) > 0 { // another loader starts the system
 		return nil
 	}
-	if program == "" || target == "" || firstExisting(s.Files, "/usr/lib/grub/"+target+"/modinfo.sh", "/usr/share/grub/"+target+"/modinfo.sh") == "" {
+	if program == "" || target == "" || config.FirstExisting(s.Files, "/usr/lib/grub/"+target+"/modinfo.sh", "/usr/share/grub/"+target+"/modinfo.sh") == "" {
 		return nil
 	}
 	shim := map[string]string{"amd64": "shimx64.efi", "arm64": "shimaa64.efi"}[s.KernelArch]

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func init() {
@@ -276,9 +277,9 @@ func FuzzGrubScript(f *testing.F) {
 	f.Add(blsGrubConfig(bootUUID))
 	f.Add("menuentry 'a' { linux /x root=UUID=1; initrd ${y} }\n}\nsubmenu\\\n b { } if fi")
 	f.Fuzz(func(t *testing.T, text string) {
-		script := parseGrub(text)
+		script := config.ParseGrub(text)
 		for _, c := range script.Commands {
-			searchTarget(c.Words)
+			config.SearchTarget(c.Words)
 		}
 		matchDefault(script, "1>2", scriptEntries(&diagnose.System{}, script, "x"))
 	})
@@ -291,7 +292,7 @@ func FuzzInitramfs(f *testing.F) {
 	f.Add([]byte("BZh9"))
 	f.Add([]byte{0x02, 0x21, 0x4c, 0x18, 1, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		walkInitramfs(&readAtFile{ReaderAt: strings.NewReader(string(b)), Size: int64(len(b))})
+		config.WalkInitramfs(&config.ReadAtFile{ReaderAt: strings.NewReader(string(b)), Size: int64(len(b))})
 	})
 }
 
@@ -300,8 +301,8 @@ func FuzzKernelImage(f *testing.F) {
 	f.Add([]byte(arm64Image()))
 	f.Add([]byte(peFile(peAMD64, ".cmdline", ".initrd")))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		file := &readAtFile{ReaderAt: strings.NewReader(string(b)), Size: int64(len(b))}
-		readKernelImage(file)
-		_, _ = readPE(file)
+		file := &config.ReadAtFile{ReaderAt: strings.NewReader(string(b)), Size: int64(len(b))}
+		config.ReadKernelImage(file)
+		_, _ = config.ReadPE(file)
 	})
 }

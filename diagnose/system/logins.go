@@ -1,12 +1,12 @@
 package system
 
 import (
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // maxAccounts bounds the accounts whose logins are examined one by one.
@@ -14,22 +14,22 @@ const maxAccounts = 500
 
 // login is what an account of a person, or root, can do to log in.
 type login struct {
-	account
-	shadow *shadowEntry
-	keys   []keyFile
+	config.Account
+	shadow *config.ShadowEntry
+	keys   []config.KeyFile
 	// refused says why sshd, PAM or the shell let nobody in as this account, by whatever way; empty where they do.
 	refused string
 	// Each says whether that way is open.
 	byKey, byPassword, onConsole bool
 	// denied is where sshd's configuration keeps the account out, although it has a key or a password.
-	denied sshdSetting
+	denied config.SSHDSetting
 	// Why sshd closes each way; empty where the way is open, or where refused says why none is.
 	keyRefusal, passwordRefusal sshRefusal
 }
 
 // logins are the accounts that matter, and by which ways they log in.
 type logins struct {
-	config   *sshdConfig
+	config   *config.SSHDConfig
 	sshd     bool // OpenSSH's server is installed
 	accounts []login
 	// elsewhere says where logins may come from that the files do not show, such as a directory service; empty where nothing is known.
@@ -41,37 +41,37 @@ type logins struct {
 // readLogins works out who can log in to a system.
 func readLogins(s *diagnose.System) *logins {
 	tree := s.Files
-	l := &logins{config: readSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: dayOf(s.Now), now: s.Now}
+	l := &logins{config: config.ReadSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: config.DayOf(s.Now), now: s.Now}
 	l.elsewhere = loginsElsewhere(tree, l.config)
-	for _, file := range []string{passwdPath, shadowPath, groupPath} {
-		if _, err := tree.Read(file); err != nil && !isNotExist(err) && l.elsewhere == "" {
+	for _, file := range []string{config.PasswdPath, config.ShadowPath, config.GroupPath} {
+		if _, err := tree.Read(file); err != nil && !config.IsNotExist(err) && l.elsewhere == "" {
 			l.elsewhere = "the file " + file + ", which was not examined"
 		}
 	}
-	accounts, _ := parsePasswd(tree.Lines(passwdPath))
-	entries, _ := parseShadow(tree.Lines(shadowPath))
-	shadow := map[string]*shadowEntry{}
+	accounts, _ := config.ParsePasswd(tree.Lines(config.PasswdPath))
+	entries, _ := config.ParseShadow(tree.Lines(config.ShadowPath))
+	shadow := map[string]*config.ShadowEntry{}
 	for i := range entries {
-		if shadow[entries[i].name] == nil {
-			shadow[entries[i].name] = &entries[i]
+		if shadow[entries[i].Name] == nil {
+			shadow[entries[i].Name] = &entries[i]
 		}
 	}
-	groups, _ := parseGroups(tree.Lines(groupPath))
-	least := firstUserID(tree)
+	groups, _ := config.ParseGroups(tree.Lines(config.GroupPath))
+	least := config.FirstUserID(tree)
 	for _, a := range accounts {
-		if a.uid != 0 && (a.uid < least || a.uid >= 60_000 || !a.logsIn()) {
+		if a.UID != 0 && (a.UID < least || a.UID >= 60_000 || !a.LogsIn()) {
 			continue
 		}
 		if len(l.accounts) >= maxAccounts {
 			break
 		}
-		entry := login{account: a, shadow: shadow[a.name]}
-		if a.inShadow && entry.shadow != nil {
-			entry.hash = entry.shadow.hash
+		entry := login{Account: a, shadow: shadow[a.Name]}
+		if a.InShadow && entry.shadow != nil {
+			entry.Hash = entry.shadow.Hash
 		}
 		l.examine(tree, &entry, groups)
-		if l.elsewhere == "" && a.home != "" && !tree.Exists(a.home) && mountMayHold(s, a.home) {
-			l.elsewhere = "the home " + a.home + ", which was not mounted"
+		if l.elsewhere == "" && a.Home != "" && !tree.Exists(a.Home) && mountMayHold(s, a.Home) {
+			l.elsewhere = "the home " + a.Home + ", which was not mounted"
 		}
 		l.accounts = append(l.accounts, entry)
 	}
@@ -79,22 +79,22 @@ func readLogins(s *diagnose.System) *logins {
 }
 
 // examine fills in by which ways an account logs in.
-func (l *logins) examine(tree *diagnose.Tree, a *login, groups []userGroup) {
-	a.keys = keyFiles(tree, l.config, &a.account, l.now)
+func (l *logins) examine(tree *diagnose.Tree, a *login, groups []config.UserGroup) {
+	a.keys = config.KeyFiles(tree, l.config, &a.Account, l.now)
 	switch {
-	case !a.logsIn():
-		a.refused = "its shell is " + a.shell
-	case !shellRuns(tree, a.shell):
-		a.refused = "its shell " + a.shell + " cannot be run"
-	case a.inShadow && a.shadow == nil:
+	case !a.LogsIn():
+		a.refused = "its shell is " + a.Shell
+	case !shellRuns(tree, a.Shell):
+		a.refused = "its shell " + a.Shell + " cannot be run"
+	case a.InShadow && a.shadow == nil:
 		a.refused = "/etc/shadow has no entry for it"
 	case a.shadow != nil:
-		a.refused = a.shadow.expired(l.day)
+		a.refused = a.shadow.Expired(l.day)
 	}
 	if a.refused != "" {
 		return
 	}
-	password := a.hash.usable || a.hash.empty
+	password := a.Hash.Usable || a.Hash.Empty
 	a.onConsole = password
 	if !l.sshd {
 		return
@@ -103,31 +103,31 @@ func (l *logins) examine(tree *diagnose.Tree, a *login, groups []userGroup) {
 }
 
 // denial is the setting by which sshd keeps an account out; nil where none does.
-func (l *logins) denial(a *login, groups []userGroup) *sshdSetting {
+func (l *logins) denial(a *login, groups []config.UserGroup) *config.SSHDSetting {
 	member := []string{}
 	for _, g := range groups {
-		if g.gid == a.gid || slices.Contains(g.members, a.name) {
-			member = append(member, g.name)
+		if g.GID == a.GID || slices.Contains(g.Members, a.Name) {
+			member = append(member, g.Name)
 		}
 	}
-	names := []string{a.name}
+	names := []string{a.Name}
 	for _, rule := range []struct {
 		keyword string
 		names   []string
 		allow   bool
 	}{{"denyusers", names, false}, {"allowusers", names, true}, {"denygroups", member, false}, {"allowgroups", member, true}} {
-		set := l.config.all(rule.keyword)
+		set := l.config.All(rule.keyword)
 		if len(set) == 0 {
 			continue
 		}
 		matched := false
 		for _, s := range set {
-			for _, pattern := range s.args {
+			for _, pattern := range s.Args {
 				name, host, withHost := strings.Cut(pattern, "@")
 				if withHost && !rule.allow && host != "*" {
 					continue // it denies some places only
 				}
-				matched = matched || slices.ContainsFunc(rule.names, func(n string) bool { return matchPattern(name, n) })
+				matched = matched || slices.ContainsFunc(rule.names, func(n string) bool { return config.MatchPattern(name, n) })
 			}
 		}
 		if matched != rule.allow {
@@ -135,13 +135,6 @@ func (l *logins) denial(a *login, groups []userGroup) *sshdSetting {
 		}
 	}
 	return nil
-}
-
-// matchPattern compares a name with a pattern of sshd_config, in which * and ? stand for any letters.
-func matchPattern(pattern, name string) bool {
-	pattern = strings.NewReplacer(`\`, `\\`, `[`, `\[`).Replace(pattern)
-	ok, _ := path.Match(pattern, strings.ReplaceAll(name, "/", "_"))
-	return ok
 }
 
 // shellRuns says whether a shell exists and may be executed.
@@ -157,8 +150,8 @@ func shellRuns(tree *diagnose.Tree, shell string) bool {
 var localSources = []string{"files", "compat", "systemd", "db", "cache"}
 
 // loginsElsewhere says where logins may come from that /etc/passwd and authorized_keys do not show.
-func loginsElsewhere(tree *diagnose.Tree, config *sshdConfig) string {
-	if config.partial {
+func loginsElsewhere(tree *diagnose.Tree, sshd *config.SSHDConfig) string {
+	if sshd.Partial {
 		return "a part of sshd's configuration that was not read"
 	}
 	for _, line := range tree.Lines("/etc/nsswitch.conf") {
@@ -173,31 +166,31 @@ func loginsElsewhere(tree *diagnose.Tree, config *sshdConfig) string {
 		}
 	}
 	for _, keyword := range []string{"authorizedkeyscommand", "trustedusercakeys", "authorizedprincipalscommand"} {
-		if config.matched(keyword) || !strings.EqualFold(config.first(keyword, "none"), "none") {
+		if sshd.Matched(keyword) || !strings.EqualFold(sshd.First(keyword, "none"), "none") {
 			return keyword + " of sshd"
 		}
 	}
-	if strings.EqualFold(config.first("hostbasedauthentication", "no"), "yes") || tree.Exists("/etc/krb5.keytab") {
+	if strings.EqualFold(sshd.First("hostbasedauthentication", "no"), "yes") || tree.Exists("/etc/krb5.keytab") {
 		return "hosts or tickets that sshd trusts"
 	}
-	if config.matched("permitrootlogin", "passwordauthentication", "kbdinteractiveauthentication", "pubkeyauthentication", "allowusers", "allowgroups",
+	if sshd.Matched("permitrootlogin", "passwordauthentication", "kbdinteractiveauthentication", "pubkeyauthentication", "allowusers", "allowgroups",
 		"authenticationmethods", "authorizedkeysfile", "denyusers", "denygroups", "forcecommand", "chrootdirectory", "pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes",
 		"maxsessions", "revokedkeys") {
 		return "Match blocks of sshd's configuration"
 	}
-	for _, s := range config.all("authenticationmethods") {
-		for _, list := range s.args {
+	for _, s := range sshd.All("authenticationmethods") {
+		for _, list := range s.Args {
 			if strings.Contains(list, "hostbased") || strings.Contains(list, "gssapi") {
 				return "hosts or tickets that sshd trusts"
 			}
 		}
 	}
 	for _, agent := range []string{"google-guest-agent.service", "google-guest-agent-manager.service", "walinuxagent.service", "waagent.service", "afterburn-sshkeys@.service"} {
-		if unitFile(tree, agent) != "" {
+		if config.UnitFile(tree, agent) != "" {
 			return agent
 		}
 	}
-	if cloudInitWillRun(tree) {
+	if config.CloudInitWillRun(tree) {
 		return "cloud-init, which has not run yet"
 	}
 	return ""
@@ -205,7 +198,7 @@ func loginsElsewhere(tree *diagnose.Tree, config *sshdConfig) string {
 
 // others says whether another account than this one logs in over ssh, as far as that is known.
 func (l *logins) others(name string) bool {
-	return l.elsewhere != "" || slices.ContainsFunc(l.accounts, func(a login) bool { return a.name != name && (a.byKey || a.byPassword) })
+	return l.elsewhere != "" || slices.ContainsFunc(l.accounts, func(a login) bool { return a.Name != name && (a.byKey || a.byPassword) })
 }
 
 // anyByKey says whether an account logs in by its key over ssh, as far as that is known.
@@ -223,7 +216,7 @@ func (l *logins) severity(name string, otherwise diagnose.Severity) diagnose.Sev
 
 // find returns the account of a name, or nil.
 func (l *logins) find(name string) *login {
-	i := slices.IndexFunc(l.accounts, func(a login) bool { return a.name == name })
+	i := slices.IndexFunc(l.accounts, func(a login) bool { return a.Name == name })
 	if i < 0 {
 		return nil
 	}

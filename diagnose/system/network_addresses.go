@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // networkData is the part of OpenStack's network_data.json that is compared.
@@ -39,19 +40,19 @@ type WantedNetwork struct {
 // wantedNetworks reads the static networks of network_data.json.
 func wantedNetworks(text json.RawMessage) []WantedNetwork {
 	var data networkData
-	if len(text) == 0 || len(text) > maxYAML || json.Unmarshal(text, &data) != nil {
+	if len(text) == 0 || len(text) > config.MaxYAML || json.Unmarshal(text, &data) != nil {
 		return nil
 	}
 	var out []WantedNetwork
 	for _, network := range data.Networks[:min(len(data.Networks), 256)] {
-		prefix, ok := parsePrefix(network.Address, network.Netmask)
+		prefix, ok := config.ParsePrefix(network.Address, network.Netmask)
 		if !ok || strings.Contains(network.Type, "dhcp") {
 			continue
 		}
 		w := WantedNetwork{Prefix: prefix}
 		for _, link := range data.Links {
 			if link.ID == network.Link {
-				w.MAC = normalMAC(link.MAC)
+				w.MAC = config.NormalMAC(link.MAC)
 			}
 		}
 		for _, r := range network.Routes {
@@ -64,21 +65,21 @@ func wantedNetworks(text json.RawMessage) []WantedNetwork {
 	return out
 }
 
-func findAddresses(s *diagnose.System, n *network, c coverage) []diagnose.Finding {
+func findAddresses(s *diagnose.System, n *config.Network, c coverage) []diagnose.Finding {
 	wanted := wantedNetworks(s.NetworkData)
 	var networks []netip.Prefix
-	for _, m := range n.managers {
-		for _, l := range m.links {
-			networks = append(networks, l.addresses...)
+	for _, m := range n.Managers {
+		for _, l := range m.Links {
+			networks = append(networks, l.Addresses...)
 		}
 	}
 	var out []diagnose.Finding
-	for _, m := range n.managers {
-		if !m.enabled || m.partial {
+	for _, m := range n.Managers {
+		if !m.Enabled || m.Partial {
 			continue
 		}
-		for i := range m.links {
-			l := &m.links[i]
+		for i := range m.Links {
+			l := &m.Links[i]
 			if f := unreachableGateway(&m, l, networks, wanted); f != nil {
 				out = append(out, *f)
 			} else if f := differingAddress(&m, l, c, wanted); f != nil {
@@ -90,36 +91,36 @@ func findAddresses(s *diagnose.System, n *network, c coverage) []diagnose.Findin
 }
 
 // unreachableGateway is a finding where a static address has a gateway outside of all networks of the machine.
-func unreachableGateway(m *networkManager, l *networkLink, networks []netip.Prefix, wanted []WantedNetwork) *diagnose.Finding {
-	if !l.active || l.dhcp || len(l.addresses) == 0 {
+func unreachableGateway(m *config.NetworkManager, l *config.NetworkLink, networks []netip.Prefix, wanted []WantedNetwork) *diagnose.Finding {
+	if !l.Active || l.DHCP || len(l.Addresses) == 0 {
 		return nil
 	}
-	for _, g := range l.gateways {
-		if g.onLink || g.address.IsLinkLocalUnicast() || slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Masked().Contains(g.address) }) {
+	for _, g := range l.Gateways {
+		if g.OnLink || g.Address.IsLinkLocalUnicast() || slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Masked().Contains(g.Address) }) {
 			continue
 		}
-		if slices.ContainsFunc(l.addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == g.address.Is4() && p.IsSingleIP() }) {
+		if slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == g.Address.Is4() && p.IsSingleIP() }) {
 			continue // hosters route to single addresses
 		}
-		line := g.line
+		line := g.Line
 		if line == 0 {
-			line = l.line
+			line = l.Line
 		}
 		f := &diagnose.Finding{
 			ID: "network-gateway-unreachable", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.7,
-			Title:    fmt.Sprintf("The gateway %s in %s lies in no network of %s.", g.address, place(l.file, line), firstText(l.name, l.mac)),
-			Evidence: []diagnose.Evidence{fileEvidence(l.file, line, "the gateway is "+g.address.String())},
+			Title:    fmt.Sprintf("The gateway %s in %s lies in no network of %s.", g.Address, place(l.File, line), config.FirstText(l.Name, l.MAC)),
+			Evidence: []diagnose.Evidence{config.FileEvidence(l.File, line, "the gateway is "+g.Address.String())},
 			ByHand:   "Write a gateway that lies in the network of the interface's address.",
 		}
-		for _, p := range l.addresses[:min(len(l.addresses), 4)] {
-			f.Evidence = append(f.Evidence, fileEvidence(l.file, l.line, "the interface has the address "+p.String()))
+		for _, p := range l.Addresses[:min(len(l.Addresses), 4)] {
+			f.Evidence = append(f.Evidence, config.FileEvidence(l.File, l.Line, "the interface has the address "+p.String()))
 		}
 		for _, w := range wanted {
 			for _, gateway := range w.Gateways {
-				if gateway.Is4() == g.address.Is4() && gateway != g.address && slices.ContainsFunc(l.addresses, func(p netip.Prefix) bool { return p.Masked().Contains(gateway) }) {
+				if gateway.Is4() == g.Address.Is4() && gateway != g.Address && slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Masked().Contains(gateway) }) {
 					f.Confidence = 0.95
 					f.Evidence = append(f.Evidence, diagnose.Evidence{Kind: diagnose.FromRecord, Text: "network_data says that the gateway is " + gateway.String()})
-					f.Repair = repairFiles("Write the gateway "+gateway.String()+" of network_data.", l.file)
+					f.Repair = repairFiles("Write the gateway "+gateway.String()+" of network_data.", l.File)
 				}
 			}
 		}
@@ -129,12 +130,12 @@ func unreachableGateway(m *networkManager, l *networkLink, networks []netip.Pref
 }
 
 // differingAddress is a finding where the system has a static address in another network than network_data gives to the interface.
-func differingAddress(m *networkManager, l *networkLink, c coverage, wanted []WantedNetwork) *diagnose.Finding {
-	if !l.active || l.dhcp || len(l.addresses) == 0 || l.unclear {
+func differingAddress(m *config.NetworkManager, l *config.NetworkLink, c coverage, wanted []WantedNetwork) *diagnose.Finding {
+	if !l.Active || l.DHCP || len(l.Addresses) == 0 || l.Unclear {
 		return nil
 	}
 	for mac, names := range c.names {
-		if l.virtual || !l.matches(mac, names) {
+		if l.Virtual || !l.Matches(mac, names) {
 			continue
 		}
 		var mine []WantedNetwork
@@ -144,8 +145,8 @@ func differingAddress(m *networkManager, l *networkLink, c coverage, wanted []Wa
 			}
 		}
 		for _, w := range mine {
-			same := slices.ContainsFunc(l.addresses, func(p netip.Prefix) bool { return p.Addr() == w.Prefix.Addr() })
-			family := slices.ContainsFunc(l.addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == w.Prefix.Addr().Is4() })
+			same := slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == w.Prefix.Addr() })
+			family := slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == w.Prefix.Addr().Is4() })
 			if same || !family {
 				return nil
 			}
@@ -156,15 +157,15 @@ func differingAddress(m *networkManager, l *networkLink, c coverage, wanted []Wa
 		w := mine[0]
 		f := &diagnose.Finding{
 			ID: "network-address-differs", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.85,
-			Title: fmt.Sprintf("The file %s gives %s the address %s, and network_data says %s.", place(l.file, l.line), firstText(l.name, l.mac), l.addresses[0], w.Prefix),
+			Title: fmt.Sprintf("The file %s gives %s the address %s, and network_data says %s.", place(l.File, l.Line), config.FirstText(l.Name, l.MAC), l.Addresses[0], w.Prefix),
 			Evidence: []diagnose.Evidence{
-				fileEvidence(l.file, l.line, "the address is "+l.addresses[0].String()),
+				config.FileEvidence(l.File, l.Line, "the address is "+l.Addresses[0].String()),
 				{Kind: diagnose.FromRecord, Text: "network_data gives " + w.Prefix.String() + " to the interface " + mac},
 			},
-			Repair: repairFiles("Write the address "+w.Prefix.String()+" and the gateway of network_data.", l.file),
+			Repair: repairFiles("Write the address "+w.Prefix.String()+" and the gateway of network_data.", l.File),
 			ByHand: "Write the address of network_data, or change the port if the other one is meant.",
 		}
-		if slices.ContainsFunc(l.addresses, func(p netip.Prefix) bool { return w.Prefix.Masked().Contains(p.Addr()) }) {
+		if slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return w.Prefix.Masked().Contains(p.Addr()) }) {
 			f.Severity, f.Confidence = diagnose.Info, 0.6 // the machine can be reached, by another address
 		}
 		return f

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // driverModules are modules whose driver has another name.
@@ -15,7 +16,7 @@ var driverModules = map[string]string{"vif": "xen_netfront", "thunder_nic": "nic
 
 // nicModule is the module that drives a network interface in the ramdisk; empty where that is not known.
 func nicModule(nic *diagnose.NIC) string {
-	module := moduleName(nic.Driver)
+	module := config.ModuleName(nic.Driver)
 	if other := driverModules[module]; other != "" {
 		return other
 	}
@@ -43,7 +44,7 @@ func readBootedModules(s *diagnose.System) *bootedModules {
 	}
 	b := &bootedModules{entry: e, checker: newEntryChecker(s), files: map[string]string{}, builtin: map[string]bool{}}
 	if b.release = b.checker.kernel(e).Release; b.release == "" {
-		b.release = releaseOfName(e.Kernel.Shown)
+		b.release = config.ReleaseOfName(e.Kernel.Shown)
 	}
 	b.folder = "/lib/modules/" + b.release
 	list := s.Files.Lines(b.folder + "/modules.dep")
@@ -53,7 +54,7 @@ func readBootedModules(s *diagnose.System) *bootedModules {
 	for _, line := range list {
 		file, _, _ := strings.Cut(line, ":")
 		base, _, _ := strings.Cut(path.Base(file), ".ko")
-		b.files[moduleName(base)] = file
+		b.files[config.ModuleName(base)] = file
 		for _, folder := range []string{"updates/", "extra/", "weak-updates/", "misc/"} {
 			b.foreign = b.foreign || strings.HasPrefix(file, folder)
 		}
@@ -61,7 +62,7 @@ func readBootedModules(s *diagnose.System) *bootedModules {
 	builtin := s.Files.Lines(b.folder + "/modules.builtin")
 	for _, line := range builtin {
 		base, _, _ := strings.Cut(path.Base(line), ".ko")
-		b.builtin[moduleName(base)] = true
+		b.builtin[config.ModuleName(base)] = true
 	}
 	if len(builtin) == 0 {
 		return nil // what is in the kernel itself cannot be told
@@ -109,7 +110,7 @@ func loadedByName(tree *diagnose.Tree, module string) bool {
 	return slices.ContainsFunc(files, func(file string) bool {
 		return slices.ContainsFunc(tree.Lines(file), func(line string) bool {
 			fields := strings.Fields(line)
-			return len(fields) > 0 && moduleName(fields[0]) == module
+			return len(fields) > 0 && config.ModuleName(fields[0]) == module
 		})
 	})
 }
@@ -119,7 +120,7 @@ func blockOf(s *diagnose.System, e *loadEntry, module string) *driverBlock {
 	for _, file := range modprobeFiles(s.Files) {
 		for i, text := range s.Files.Lines(file) {
 			fields := strings.Fields(text)
-			if len(fields) < 2 || moduleName(fields[1]) != module {
+			if len(fields) < 2 || config.ModuleName(fields[1]) != module {
 				continue
 			}
 			off := fields[0] == "install" && len(fields) > 2 && (strings.HasSuffix(fields[2], "/true") || strings.HasSuffix(fields[2], "/false"))
@@ -133,7 +134,7 @@ func blockOf(s *diagnose.System, e *loadEntry, module string) *driverBlock {
 		if !slices.Contains([]string{"modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"}, name) || name == "modprobe.blacklist" && loadedByName(s.Files, module) {
 			continue
 		}
-		if slices.ContainsFunc(strings.Split(value, ","), func(m string) bool { return moduleName(m) == module }) {
+		if slices.ContainsFunc(strings.Split(value, ","), func(m string) bool { return config.ModuleName(m) == module }) {
 			return &driverBlock{module, option, e.File, max(e.OptionsLine, e.Line)}
 		}
 	}
@@ -177,14 +178,14 @@ func (b *bootedModules) lookDriver(s *diagnose.System, nic *diagnose.NIC) *diagn
 	if module == "" || b.builtin[module] {
 		return nil
 	}
-	device := deviceEvidence(firstText(append(slices.Clone(nic.Names), nic.MAC)...), "the ramdisk drives the interface "+nic.MAC+" by "+nic.Driver)
+	device := config.DeviceEvidence(config.FirstText(append(slices.Clone(nic.Names), nic.MAC)...), "the ramdisk drives the interface "+nic.MAC+" by "+nic.Driver)
 	f := &diagnose.Finding{Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: append([]string{"network-interface-missing"}, networkConsequences...)}
 	file, has := b.files[module]
 	switch block := blockOf(s, b.entry, module); {
 	case block != nil:
 		f.ID = "network-driver-blocked"
 		f.Title = fmt.Sprintf("Line %d of %s keeps the module %s from loading, which drives the network interface %s.", block.line, block.file, module, nic.MAC)
-		f.Evidence = []diagnose.Evidence{fileEvidence(block.file, block.line, block.text), device}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(block.file, block.line, block.text), device}
 		f.ByHand = "Remove the line, and build the initramfs anew, which holds a copy of it."
 		if strings.Contains(block.file, "modprobe.d") {
 			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment, and build the initramfs anew.", block.line, block.file), Consent: diagnose.ConsentBoot, Writes: []string{block.file}}
@@ -192,12 +193,12 @@ func (b *bootedModules) lookDriver(s *diagnose.System, nic *diagnose.NIC) *diagn
 	case !has:
 		f.ID = "network-driver-missing"
 		f.Title = fmt.Sprintf("The kernel %s has no module %s, which drives the network interface %s.", b.release, module, nic.MAC)
-		f.Evidence = []diagnose.Evidence{fileEvidence(b.folder+"/modules.dep", 0, "it does not list "+module), device}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(b.folder+"/modules.dep", 0, "it does not list "+module), device}
 		f.ByHand = "Install the package that brings the module, or boot a kernel that has it."
 	case fs.ValidPath(file) && !s.Files.Exists(path.Join(b.folder, file)):
 		f.ID = "network-driver-missing"
 		f.Title = fmt.Sprintf("The file of the module %s does not exist for the kernel %s, and it drives the network interface %s.", module, b.release, nic.MAC)
-		f.Evidence = []diagnose.Evidence{fileEvidence(path.Join(b.folder, file), 0, "it does not exist, though modules.dep lists it"), device}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(path.Join(b.folder, file), 0, "it does not exist, though modules.dep lists it"), device}
 		f.ByHand = "Install the package of the kernel again, or boot a kernel that has the module."
 	default:
 		return nil
@@ -217,26 +218,26 @@ var dhcpClients = []string{"/sbin/dhclient", "/usr/sbin/dhclient", "/sbin/dhclie
 	"/bin/dhcpcd", "/usr/bin/dhcpcd", "/sbin/pump", "/usr/sbin/pump", "/usr/sbin/dhcpcd-bin", "/usr/libexec/ifupdown-ng/dhcp"}
 
 // findDHCPClient finds interfaces that ifupdown is to configure by DHCP on a system without any client for it.
-func findDHCPClient(s *diagnose.System, n *network) []diagnose.Finding {
-	if n.other != "" || firstExisting(s.Files, dhcpClients...) != "" {
+func findDHCPClient(s *diagnose.System, n *config.Network) []diagnose.Finding {
+	if n.Other != "" || config.FirstExisting(s.Files, dhcpClients...) != "" {
 		return nil
 	}
-	var asks *networkLink
-	for i := range n.managers {
-		m := &n.managers[i]
-		if !m.enabled {
+	var asks *config.NetworkLink
+	for i := range n.Managers {
+		m := &n.Managers[i]
+		if !m.Enabled {
 			continue
 		}
-		if m.name != "ifupdown" && (m.configuresAll || len(m.links) > 0 || m.partial) || m.name == "ifupdown" && m.partial {
+		if m.Name != "ifupdown" && (m.ConfiguresAll || len(m.Links) > 0 || m.Partial) || m.Name == "ifupdown" && m.Partial {
 			return nil // another program may configure the interface
 		}
-		for j := range m.links {
-			l := &m.links[j]
+		for j := range m.Links {
+			l := &m.Links[j]
 			switch {
-			case !l.active || l.name == "lo":
-			case l.asksServer && asks == nil:
+			case !l.Active || l.Name == "lo":
+			case l.AsksServer && asks == nil:
 				asks = l
-			case !l.asksServer && len(l.addresses) > 0:
+			case !l.AsksServer && len(l.Addresses) > 0:
 				return nil // the machine is reached there
 			}
 		}
@@ -246,8 +247,8 @@ func findDHCPClient(s *diagnose.System, n *network) []diagnose.Finding {
 	}
 	return []diagnose.Finding{{
 		ID: "network-dhcp-client-missing", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.88, Explains: []string{"sshd-listens-nowhere"},
-		Title:    fmt.Sprintf("The file %s configures %s by DHCP, and the system has no DHCP client.", place(asks.file, asks.line), asks.name),
-		Evidence: []diagnose.Evidence{fileEvidence(asks.file, asks.line, "iface "+asks.name+" asks a DHCP server"), fileEvidence("/sbin/dhclient", 0, "it does not exist, nor do dhcpcd and udhcpc")},
+		Title:    fmt.Sprintf("The file %s configures %s by DHCP, and the system has no DHCP client.", place(asks.File, asks.Line), asks.Name),
+		Evidence: []diagnose.Evidence{config.FileEvidence(asks.File, asks.Line, "iface "+asks.Name+" asks a DHCP server"), config.FileEvidence("/sbin/dhclient", 0, "it does not exist, nor do dhcpcd and udhcpc")},
 		ByHand:   "Install isc-dhcp-client, dhcpcd-base or udhcpc, or write a static address.",
 	}}
 }

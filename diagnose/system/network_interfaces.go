@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // coverage says which interfaces of the machine the enabled managers configure.
@@ -17,43 +18,43 @@ type coverage struct {
 	unclear   bool
 }
 
-func cover(s *diagnose.System, n *network) coverage {
-	c := coverage{names: map[string][]string{}, covered: map[string]bool{}, unclear: n.other != ""}
-	predictable := predictableNames(s.Files)
+func cover(s *diagnose.System, n *config.Network) coverage {
+	c := coverage{names: map[string][]string{}, covered: map[string]bool{}, unclear: n.Other != ""}
+	predictable := config.PredictableNames(s.Files)
 	for _, nic := range s.NICs {
-		c.names[nic.MAC] = namesOf(s, n, nic, predictable)
-		for _, m := range n.managers {
-			if !m.enabled {
+		c.names[nic.MAC] = config.NamesOf(s, n, nic, predictable)
+		for _, m := range n.Managers {
+			if !m.Enabled {
 				continue
 			}
-			c.unclear = c.unclear || m.partial
-			for i := range m.links {
-				l := &m.links[i]
-				if (l.active || l.lower) && !l.virtual && l.matches(nic.MAC, c.names[nic.MAC]) {
+			c.unclear = c.unclear || m.Partial
+			for i := range m.Links {
+				l := &m.Links[i]
+				if (l.Active || l.Lower) && !l.Virtual && l.Matches(nic.MAC, c.names[nic.MAC]) {
 					c.covered[nic.MAC] = true
 				}
-				c.unclear = c.unclear || l.unclear && l.active && !l.virtual && (l.name == "" || l.matches(nic.MAC, c.names[nic.MAC]))
+				c.unclear = c.unclear || l.Unclear && l.Active && !l.Virtual && (l.Name == "" || l.Matches(nic.MAC, c.names[nic.MAC]))
 			}
-			c.automatic = c.automatic || m.configuresAll
+			c.automatic = c.automatic || m.ConfiguresAll
 		}
 	}
 	return c
 }
 
-func findInterfaces(s *diagnose.System, n *network, c coverage) []diagnose.Finding {
-	if len(s.NICs) == 0 || cloudInitWillRun(s.Files) {
+func findInterfaces(s *diagnose.System, n *config.Network, c coverage) []diagnose.Finding {
+	if len(s.NICs) == 0 || config.CloudInitWillRun(s.Files) {
 		return nil
 	}
 	var out []diagnose.Finding
 	asked, problems := false, false
-	for _, m := range n.managers {
-		if !m.enabled {
+	for _, m := range n.Managers {
+		if !m.Enabled {
 			continue
 		}
 		asked = true
-		problems = problems || len(m.problems) > 0
-		for i := range m.links {
-			l := &m.links[i]
+		problems = problems || len(m.Problems) > 0
+		for i := range m.Links {
+			l := &m.Links[i]
 			if f := c.missing(s, n, &m, l); f != nil && !slices.ContainsFunc(out, func(o diagnose.Finding) bool { return o.ID == f.ID && o.Title == f.Title }) {
 				out = append(out, *f)
 			}
@@ -66,46 +67,46 @@ func findInterfaces(s *diagnose.System, n *network, c coverage) []diagnose.Findi
 }
 
 // missing is a finding where a link means an interface that the machine does not have; nil where it has it, or where nobody can tell.
-func (c *coverage) missing(s *diagnose.System, n *network, m *networkManager, l *networkLink) *diagnose.Finding {
-	if l.virtual || l.unclear || !l.active && !l.lower || (l.mac == "" && strings.ContainsAny(l.name, "*?[/")) || strings.ContainsAny(l.name, "%$") || isVirtualName(l.name) {
+func (c *coverage) missing(s *diagnose.System, n *config.Network, m *config.NetworkManager, l *config.NetworkLink) *diagnose.Finding {
+	if l.Virtual || l.Unclear || !l.Active && !l.Lower || (l.MAC == "" && strings.ContainsAny(l.Name, "*?[/")) || strings.ContainsAny(l.Name, "%$") || config.IsVirtualName(l.Name) {
 		return nil
 	}
 	// biosdevname gives names of its own: em1, p3p1.
-	if biosName(l.name) && firstExisting(s.Files, "/sbin/biosdevname", "/usr/sbin/biosdevname") != "" {
+	if biosName(l.Name) && config.FirstExisting(s.Files, "/sbin/biosdevname", "/usr/sbin/biosdevname") != "" {
 		return nil
 	}
-	byMAC := l.mac != ""
+	byMAC := l.MAC != ""
 	for mac, names := range c.names {
-		if (byMAC && l.mac == mac) || (!byMAC && l.matches(mac, names)) {
+		if (byMAC && l.MAC == mac) || (!byMAC && l.Matches(mac, names)) {
 			return nil
 		}
 	}
 	f := diagnose.Finding{ID: "network-interface-missing", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: networkConsequences}
-	what := "the interface " + l.name
+	what := "the interface " + l.Name
 	if byMAC {
-		f.ID, what = "network-mac-changed", "an interface with the address "+l.mac
+		f.ID, what = "network-mac-changed", "an interface with the address "+l.MAC
 	}
-	f.Title = fmt.Sprintf("The service %s configures %s in %s, and the machine has none like that.", m.name, what, place(l.file, l.line))
-	f.Evidence = []diagnose.Evidence{fileEvidence(l.file, l.line, m.name+" configures "+what)}
+	f.Title = fmt.Sprintf("The service %s configures %s in %s, and the machine has none like that.", m.Name, what, place(l.File, l.Line))
+	f.Evidence = []diagnose.Evidence{config.FileEvidence(l.File, l.Line, m.Name+" configures "+what)}
 	for _, nic := range s.NICs[:min(len(s.NICs), 8)] {
-		f.Evidence = append(f.Evidence, diagnose.Evidence{Kind: diagnose.FromDevice, Path: firstText(append(slices.Clone(c.names[nic.MAC]), nic.MAC)...),
+		f.Evidence = append(f.Evidence, diagnose.Evidence{Kind: diagnose.FromDevice, Path: config.FirstText(append(slices.Clone(c.names[nic.MAC]), nic.MAC)...),
 			Text: "the machine has an interface with the address " + nic.MAC + ", in the system " + strings.Join(c.names[nic.MAC], " or ")})
 	}
-	if given := staleName(s.Files, l.name, c); given != nil {
-		f.Evidence = append(f.Evidence, fileEvidence(given.file, given.line, "the name "+given.name+" is given to the address "+given.mac+", which the machine does not have"))
-		f.Title = fmt.Sprintf("The service %s configures %s, which %s gives to an address that the machine does not have.", m.name, what, place(given.file, given.line))
+	if given := staleName(s.Files, l.Name, c); given != nil {
+		f.Evidence = append(f.Evidence, config.FileEvidence(given.File, given.Line, "the name "+given.Name+" is given to the address "+given.MAC+", which the machine does not have"))
+		f.Title = fmt.Sprintf("The service %s configures %s, which %s gives to an address that the machine does not have.", m.Name, what, place(given.File, given.Line))
 	}
 	f.ByHand = "Write the name or the address of an interface that the machine has."
 	if nic, ok := onlyUncovered(s, c); ok {
-		target := firstText(append(slices.Clone(c.names[nic]), nic)...)
+		target := config.FirstText(append(slices.Clone(c.names[nic]), nic)...)
 		if byMAC {
 			target = nic
 		}
-		f.Repair = repairFiles("Configure "+target+" in the place of "+firstText(l.name, l.mac)+".", l.file)
+		f.Repair = repairFiles("Configure "+target+" in the place of "+config.FirstText(l.Name, l.MAC)+".", l.File)
 	}
 	switch {
-	case len(c.covered) == 0 && !c.unclear && (!c.automatic || len(l.addresses) > 0 || l.lower):
-	case l.optional || !l.active:
+	case len(c.covered) == 0 && !c.unclear && (!c.automatic || len(l.Addresses) > 0 || l.Lower):
+	case l.Optional || !l.Active:
 		f.Severity = diagnose.Info
 	default:
 		f.Severity = diagnose.Degrades
@@ -119,9 +120,9 @@ func biosName(name string) bool {
 }
 
 // staleName is a rule that gives a name to an address which the machine does not have; nil without one.
-func staleName(tree *diagnose.Tree, name string, c *coverage) *givenName {
-	for _, given := range givenNames(tree) {
-		if _, there := c.names[given.mac]; given.name == name && name != "" && !there && given.mac != "" {
+func staleName(tree *diagnose.Tree, name string, c *coverage) *config.GivenName {
+	for _, given := range config.GivenNames(tree) {
+		if _, there := c.names[given.MAC]; given.Name == name && name != "" && !there && given.MAC != "" {
 			return &given
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // networkRules are about the configuration of interfaces and addresses.
@@ -19,7 +20,7 @@ func networkRules() []diagnose.Rule {
 
 // findNetworkTroubles reads the configuration of all managers once.
 func findNetworkTroubles(s *diagnose.System) []diagnose.Finding {
-	n := readNetwork(s)
+	n := config.ReadNetwork(s)
 	c := cover(s, n)
 	return slices.Concat(findInvalidNetwork(s, n), findDHCPClient(s, n), findNoNetwork(s, n), findInterfaces(s, n, c), findAddresses(s, n, c), findListenAddresses(s, n, c))
 }
@@ -27,29 +28,29 @@ func findNetworkTroubles(s *diagnose.System) []diagnose.Finding {
 // networkConsequences are ids that a network without an interface explains.
 var networkConsequences = []string{"network-nothing-configured", "sshd-listens-nowhere"}
 
-func findInvalidNetwork(s *diagnose.System, n *network) []diagnose.Finding {
+func findInvalidNetwork(s *diagnose.System, n *config.Network) []diagnose.Finding {
 	var out []diagnose.Finding
-	for _, m := range n.managers {
-		if !m.enabled || len(m.problems) == 0 {
+	for _, m := range n.Managers {
+		if !m.Enabled || len(m.Problems) == 0 {
 			continue
 		}
 		f := diagnose.Finding{
 			ID: "network-config-invalid", Stage: diagnose.Network, Severity: diagnose.BlocksAccess,
-			Title:    fmt.Sprintf("The service %s refuses %s: %s.", m.name, place(m.problems[0].file, m.problems[0].line), m.problems[0].text),
+			Title:    fmt.Sprintf("The service %s refuses %s: %s.", m.Name, place(m.Problems[0].File, m.Problems[0].Line), m.Problems[0].Text),
 			Explains: networkConsequences,
 			ByHand:   "Correct the lines that are named.",
 		}
-		for _, p := range m.problems[:min(len(m.problems), 10)] {
-			f.Evidence = append(f.Evidence, fileEvidence(p.file, p.line, p.text))
-			f.Confidence = max(f.Confidence, p.confidence)
+		for _, p := range m.Problems[:min(len(m.Problems), 10)] {
+			f.Evidence = append(f.Evidence, config.FileEvidence(p.File, p.Line, p.Text))
+			f.Confidence = max(f.Confidence, p.Confidence)
 		}
-		switch m.name {
+		switch m.Name {
 		case "NetworkManager":
 			f.Repair = repairFiles("Give the connections to root with the mode 0600.", paths(f.Evidence)...)
-			static := m.ignoredStatic || len(wantedNetworks(s.NetworkData)) > 0
-			if len(m.links) > 0 { // others are read
+			static := m.IgnoredStatic || len(wantedNetworks(s.NetworkData)) > 0
+			if len(m.Links) > 0 { // others are read
 				f.Severity = diagnose.Degrades
-			} else if m.configuresAll && !static { // it asks a DHCP server, as the connection did
+			} else if m.ConfiguresAll && !static { // it asks a DHCP server, as the connection did
 				f.Severity, f.Confidence = diagnose.Degrades, 0.8
 			} else if static {
 				f.Title = appendToSentence(f.Title, "; without it, nothing gives the interface its static address")
@@ -64,55 +65,55 @@ func findInvalidNetwork(s *diagnose.System, n *network) []diagnose.Finding {
 	return out
 }
 
-func findNoNetwork(s *diagnose.System, n *network) []diagnose.Finding {
+func findNoNetwork(s *diagnose.System, n *config.Network) []diagnose.Finding {
 	tree := s.Files
-	if !n.known || n.other != "" || cloudInitWillRun(tree) || len(n.managers) == 0 {
+	if !n.Known || n.Other != "" || config.CloudInitWillRun(tree) || len(n.Managers) == 0 {
 		return nil
 	}
-	if slices.ContainsFunc(n.managers, func(m networkManager) bool { return m.enabled }) {
+	if slices.ContainsFunc(n.Managers, func(m config.NetworkManager) bool { return m.Enabled }) {
 		return nil
 	}
 	// The manager to enable is the one that has interfaces to configure.
-	best := slices.IndexFunc(n.managers, func(m networkManager) bool {
-		return slices.ContainsFunc(m.links, func(l networkLink) bool { return l.active && !l.virtual && !l.unclear })
+	best := slices.IndexFunc(n.Managers, func(m config.NetworkManager) bool {
+		return slices.ContainsFunc(m.Links, func(l config.NetworkLink) bool { return l.Active && !l.Virtual && !l.Unclear })
 	})
 	if best < 0 {
-		best = slices.IndexFunc(n.managers, func(m networkManager) bool { return m.configuresAll })
+		best = slices.IndexFunc(n.Managers, func(m config.NetworkManager) bool { return m.ConfiguresAll })
 	}
 	if best < 0 {
 		return nil // systemd-networkd is always there: nothing says that the machine had a network
 	}
-	m := n.managers[best]
+	m := n.Managers[best]
 	f := diagnose.Finding{
 		ID: "network-none-enabled", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.85,
-		Title:    fmt.Sprintf("Nothing configures the network at boot, because %s of %s is not enabled.", m.unit, m.name),
+		Title:    fmt.Sprintf("Nothing configures the network at boot, because %s of %s is not enabled.", m.Unit, m.Name),
 		Explains: networkConsequences,
-		ByHand:   "Enable it with systemctl enable " + m.unit + ".",
+		ByHand:   "Enable it with systemctl enable " + m.Unit + ".",
 	}
-	switch managerOf(tree) {
-	case systemdManager:
-		link := "/etc/systemd/system/multi-user.target.wants/" + m.unit
-		f.Evidence = []diagnose.Evidence{fileEvidence(link, 0, "it does not exist, and no other unit wants "+m.unit)}
-		f.Repair = repairFiles("Enable "+m.unit+" for multi-user.target.", link)
-		if mask := unitMask(tree, m.unit); mask != "" {
-			f.Title = fmt.Sprintf("Nothing configures the network at boot, because %s of %s is masked.", m.unit, m.name)
-			f.Evidence = []diagnose.Evidence{fileEvidence(mask, 0, "it leads to /dev/null or is empty")}
-			f.Repair = repairFiles("Remove the mask of "+m.unit+" and enable it for multi-user.target.", mask, link)
+	switch config.ManagerOf(tree) {
+	case config.SystemdManager:
+		link := "/etc/systemd/system/multi-user.target.wants/" + m.Unit
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(link, 0, "it does not exist, and no other unit wants "+m.Unit)}
+		f.Repair = repairFiles("Enable "+m.Unit+" for multi-user.target.", link)
+		if mask := config.UnitMask(tree, m.Unit); mask != "" {
+			f.Title = fmt.Sprintf("Nothing configures the network at boot, because %s of %s is masked.", m.Unit, m.Name)
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(mask, 0, "it leads to /dev/null or is empty")}
+			f.Repair = repairFiles("Remove the mask of "+m.Unit+" and enable it for multi-user.target.", mask, link)
 		}
-	case openrcManager:
+	case config.OpenrcManager:
 		f.Title = "Nothing configures the network at boot, because the service networking is in no run level."
-		f.Evidence = []diagnose.Evidence{fileEvidence("/etc/runlevels/boot/networking", 0, "it does not exist in any run level")}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence("/etc/runlevels/boot/networking", 0, "it does not exist in any run level")}
 		f.Repair = repairFiles("Add networking to the run level boot.", "/etc/runlevels/boot/networking")
 		f.ByHand = "Enable it with rc-update add networking boot."
 	default:
 		f.Title = "Nothing configures the network at boot, because no link starts the script networking."
-		f.Evidence = []diagnose.Evidence{fileEvidence("/etc/rcS.d", 0, "it has no link that starts networking")}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence("/etc/rcS.d", 0, "it has no link that starts networking")}
 		f.ByHand = "Enable it with update-rc.d networking defaults."
 	}
 	return []diagnose.Finding{f}
 }
 
-func nothingConfigured(s *diagnose.System, n *network) diagnose.Finding {
+func nothingConfigured(s *diagnose.System, n *config.Network) diagnose.Finding {
 	f := diagnose.Finding{
 		ID: "network-nothing-configured", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.85,
 		Explains: []string{"sshd-listens-nowhere"},
@@ -120,34 +121,34 @@ func nothingConfigured(s *diagnose.System, n *network) diagnose.Finding {
 	}
 	var names []string
 	file := ""
-	for _, m := range n.managers {
-		if !m.enabled {
+	for _, m := range n.Managers {
+		if !m.Enabled {
 			continue
 		}
-		names = append(names, m.name)
-		switch m.name {
+		names = append(names, m.Name)
+		switch m.Name {
 		case "ifupdown":
-			file = interfacesPath
+			file = config.InterfacesPath
 		case "netplan":
 			file = "/etc/netplan"
 		case "systemd-networkd":
-			file = firstText(file, "/etc/systemd/network")
+			file = config.FirstText(file, "/etc/systemd/network")
 		case "NetworkManager":
-			file = firstText(file, "/etc/NetworkManager/system-connections")
+			file = config.FirstText(file, "/etc/NetworkManager/system-connections")
 		default:
-			file = firstText(file, "/etc/sysconfig")
+			file = config.FirstText(file, "/etc/sysconfig")
 		}
 	}
 	f.Title = fmt.Sprintf("The network is managed by %s, which configures no interface that the machine has.", strings.Join(names, " and "))
-	f.Evidence = []diagnose.Evidence{fileEvidence(file, 0, "no interface of the machine is named")}
+	f.Evidence = []diagnose.Evidence{config.FileEvidence(file, 0, "no interface of the machine is named")}
 	for _, nic := range s.NICs[:min(len(s.NICs), 8)] {
-		f.Evidence = append(f.Evidence, diagnose.Evidence{Kind: diagnose.FromDevice, Path: firstText(append(slices.Clone(nic.Names), nic.MAC)...), Text: "the machine has an interface with the address " + nic.MAC})
+		f.Evidence = append(f.Evidence, diagnose.Evidence{Kind: diagnose.FromDevice, Path: config.FirstText(append(slices.Clone(nic.Names), nic.MAC)...), Text: "the machine has an interface with the address " + nic.MAC})
 	}
-	if line, stanza := findUnreadStanza(s); line != "" {
-		f.Title = fmt.Sprintf("The file %s configures %s, and %s does not read it.", place(stanza.file, stanza.line), stanza.name, interfacesPath)
-		f.Evidence = append([]diagnose.Evidence{fileEvidence(interfacesPath, 0, "no line source names "+path.Dir(stanza.file)), fileEvidence(stanza.file, stanza.line, "iface "+stanza.name)}, f.Evidence[1:]...)
+	if line, stanza := config.FindUnreadStanza(s); line != "" {
+		f.Title = fmt.Sprintf("The file %s configures %s, and %s does not read it.", place(stanza.File, stanza.Line), stanza.Name, config.InterfacesPath)
+		f.Evidence = append([]diagnose.Evidence{config.FileEvidence(config.InterfacesPath, 0, "no line source names "+path.Dir(stanza.File)), config.FileEvidence(stanza.File, stanza.Line, "iface "+stanza.Name)}, f.Evidence[1:]...)
 		f.Confidence = 0.9
-		f.Repair = repairFiles(fmt.Sprintf("Add the line %q to %s.", line, interfacesPath), interfacesPath)
+		f.Repair = repairFiles(fmt.Sprintf("Add the line %q to %s.", line, config.InterfacesPath), config.InterfacesPath)
 		f.ByHand = "Add the line, which the file has lost."
 		return f
 	}
@@ -170,20 +171,20 @@ func nothingConfigured(s *diagnose.System, n *network) diagnose.Finding {
 }
 
 // conflicts are interfaces that two managers configure by name.
-func conflicts(s *diagnose.System, n *network, c coverage) []diagnose.Finding {
+func conflicts(s *diagnose.System, n *config.Network, c coverage) []diagnose.Finding {
 	for _, nic := range s.NICs {
-		var by []networkManager
+		var by []config.NetworkManager
 		var evidence []diagnose.Evidence
-		for _, m := range n.managers {
-			if !m.enabled || m.name == "NetworkManager" || m.name == "ifcfg" {
+		for _, m := range n.Managers {
+			if !m.Enabled || m.Name == "NetworkManager" || m.Name == "ifcfg" {
 				continue // NetworkManager leaves alone what others configure
 			}
-			i := slices.IndexFunc(m.links, func(l networkLink) bool {
-				return l.active && !l.virtual && !l.unclear && (l.dhcp || len(l.addresses) > 0) && !strings.ContainsAny(l.name, "*?[") && l.matches(nic.MAC, c.names[nic.MAC])
+			i := slices.IndexFunc(m.Links, func(l config.NetworkLink) bool {
+				return l.Active && !l.Virtual && !l.Unclear && (l.DHCP || len(l.Addresses) > 0) && !strings.ContainsAny(l.Name, "*?[") && l.Matches(nic.MAC, c.names[nic.MAC])
 			})
 			if i >= 0 {
 				by = append(by, m)
-				evidence = append(evidence, fileEvidence(m.links[i].file, m.links[i].line, m.name+" configures the interface "+firstText(m.links[i].name, m.links[i].mac)))
+				evidence = append(evidence, config.FileEvidence(m.Links[i].File, m.Links[i].Line, m.Name+" configures the interface "+config.FirstText(m.Links[i].Name, m.Links[i].MAC)))
 			}
 		}
 		if len(by) < 2 {
@@ -191,7 +192,7 @@ func conflicts(s *diagnose.System, n *network, c coverage) []diagnose.Finding {
 		}
 		return []diagnose.Finding{{
 			ID: "network-managers-conflict", Stage: diagnose.Network, Severity: diagnose.Degrades, Confidence: 0.75,
-			Title:    fmt.Sprintf("The interface with the address %s is configured by %s and by %s.", nic.MAC, by[0].name, by[1].name),
+			Title:    fmt.Sprintf("The interface with the address %s is configured by %s and by %s.", nic.MAC, by[0].Name, by[1].Name),
 			Evidence: evidence,
 			ByHand:   "Take the interface out of the configuration of one of the two.",
 		}}

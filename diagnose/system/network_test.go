@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func init() {
@@ -209,9 +210,9 @@ func init() {
 		{"wicked: another name", wicked("eth9", "BOOTPROTO='dhcp'\nSTARTMODE='auto'\n"), "network-interface-missing", blocks, "eth9", 0},
 		{"near miss: wicked", wicked("eth0", "BOOTPROTO='static'\nIPADDR='192.0.2.7/24'\nSTARTMODE='auto'\n"), "network-interface-missing", nearMiss, "", 0},
 	})
-	listen := func(address, config string) func(machine) {
+	listen := func(address, sshd string) func(machine) {
 		return func(m machine) {
-			m.write(interfaces, config)
+			m.write(interfaces, sshd)
 			m.add("/etc/ssh/sshd_config", "ListenAddress "+address+"\n")
 		}
 	}
@@ -274,7 +275,7 @@ func init() {
 // A gateway that network_data corrects is more certain, and can be repaired.
 func TestNetworkDataConfirms(t *testing.T) {
 	m := machine{debianBIOS()}
-	m.write(interfacesPath, "auto enp1s0\niface enp1s0 inet static\n  address 192.0.2.7/24\n  gateway 203.0.113.1\n")
+	m.write(config.InterfacesPath, "auto enp1s0\niface enp1s0 inet static\n  address 192.0.2.7/24\n  gateway 203.0.113.1\n")
 	m.NetworkData = json.RawMessage(`{"links":[{"id":"a","ethernet_mac_address":"52:54:00:12:34:56"}],"networks":[{"link":"a","type":"ipv4","ip_address":"192.0.2.7","netmask":"255.255.255.0",` +
 		`"routes":[{"network":"0.0.0.0","netmask":"0.0.0.0","gateway":"192.0.2.1"}]}]}`)
 	for _, f := range findingsOf(t, m.installed) {
@@ -296,23 +297,23 @@ func FuzzNetworkFiles(f *testing.F) {
 	f.Add(`{"networks":[{"link":"a","ip_address":"1.2.3.4","netmask":"255.255.255.0"}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		in := newInstalled()
-		in.writeAll(map[string]string{"/usr/sbin/ifup": "", interfacesPath: text, "/usr/sbin/netplan": "", "/etc/netplan/a.yaml": text})
+		in.writeAll(map[string]string{"/usr/sbin/ifup": "", config.InterfacesPath: text, "/usr/sbin/netplan": "", "/etc/netplan/a.yaml": text})
 		tree := diagnose.NewTree(in.files)
 		lines := strings.Split(text, "\n")
-		for _, m := range []*networkManager{readIfupdown(tree), readNetplan(tree)} {
+		for _, m := range []*config.NetworkManager{config.ReadIfupdown(tree), config.ReadNetplan(tree)} {
 			if m == nil {
 				t.Fatal("not read")
 			}
-			for _, l := range m.links {
-				l.matches("52:54:00:12:34:56", []string{"eth0"})
+			for _, l := range m.Links {
+				l.Matches("52:54:00:12:34:56", []string{"eth0"})
 			}
 		}
-		if len(parseNetworkFile(lines)) > 64*64 {
+		if len(config.ParseNetworkFile(lines)) > 64*64 {
 			t.Error("too many links")
 		}
-		parseKeyfile(lines)
-		parseIfcfg(lines, "eth0", true)
-		parseIfcfg(lines, "eth0", false)
+		config.ParseKeyfile(lines)
+		config.ParseIfcfg(lines, "eth0", true)
+		config.ParseIfcfg(lines, "eth0", false)
 		wantedNetworks(json.RawMessage(text))
 	})
 }

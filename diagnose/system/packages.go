@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 const (
@@ -64,10 +65,10 @@ func lookPackages(s *diagnose.System) []diagnose.Finding {
 	}
 	if len(broken) > 0 {
 		out.Title = fmt.Sprintf("An upgrade of packages was interrupted: dpkg has not configured %s.", firstOf(broken))
-		out.Evidence = []diagnose.Evidence{fileEvidence(dpkgStatusPath, first, strings.Join(broken[:min(len(broken), 12)], ", "))}
+		out.Evidence = []diagnose.Evidence{config.FileEvidence(dpkgStatusPath, first, strings.Join(broken[:min(len(broken), 12)], ", "))}
 	} else {
 		out.Title = "An upgrade of packages was interrupted while dpkg wrote its status."
-		out.Evidence = []diagnose.Evidence{fileEvidence(pending[0], 0, fmt.Sprintf("%d updates of the status are pending", len(pending)))}
+		out.Evidence = []diagnose.Evidence{config.FileEvidence(pending[0], 0, fmt.Sprintf("%d updates of the status are pending", len(pending)))}
 	}
 	if essential {
 		out.Severity = diagnose.BlocksBoot

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // pamFolders hold the stacks of PAM, those of the administrator first.
@@ -35,14 +36,14 @@ func parsePAM(lines []string, file string) []pamLine {
 	var out []pamLine
 	for i := 0; i < len(lines) && len(out) < 1000; i++ {
 		at, text := i+1, ""
-		text, i = joinLines(lines, i, unchanged)
+		text, i = config.JoinLines(lines, i, config.Unchanged)
 		text, _, _ = strings.Cut(text, "#")
 		text = strings.TrimSpace(text)
 		if text == "" {
 			continue
 		}
 		l := pamLine{file: file, line: at}
-		kind, rest := cutField(text)
+		kind, rest := config.CutField(text)
 		rest = strings.TrimSpace(rest)
 		if kind == "@include" {
 			l.control, l.module = "include", rest
@@ -65,7 +66,7 @@ func parsePAM(lines []string, file string) []pamLine {
 			}
 			l.control, rest = rest[:end+1], rest[end+1:]
 		} else {
-			l.control, rest = cutField(rest)
+			l.control, rest = config.CutField(rest)
 			l.control = strings.ToLower(l.control)
 		}
 		fields := strings.Fields(rest)
@@ -154,8 +155,8 @@ func pamModule(tree *diagnose.Tree, module string) string {
 
 // usesPAM says whether sshd asks PAM, and the system has it.
 func usesPAM(tree *diagnose.Tree) bool {
-	config := readSSHDConfig(tree)
-	return config.exists && strings.EqualFold(config.first("usepam", "no"), "yes") && tree.Exists("/etc/pam.d") && pamModule(tree, "pam_permit.so") != ""
+	sshd := config.ReadSSHDConfig(tree)
+	return sshd.Exists && strings.EqualFold(sshd.First("usepam", "no"), "yes") && tree.Exists("/etc/pam.d") && pamModule(tree, "pam_permit.so") != ""
 }
 
 func pamRules() []diagnose.Rule {
@@ -175,7 +176,7 @@ func findPAM(s *diagnose.System) []diagnose.Finding {
 		return []diagnose.Finding{{
 			ID: "pam-config-broken", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: []string{"login-impossible", "ssh-login-impossible"},
 			Title:    "PAM has no stack for sshd, so its stack for unknown services lets nobody in.",
-			Evidence: []diagnose.Evidence{fileEvidence("/etc/pam.d/sshd", 0, "it does not exist")},
+			Evidence: []diagnose.Evidence{config.FileEvidence("/etc/pam.d/sshd", 0, "it does not exist")},
 			ByHand:   "Restore /etc/pam.d/sshd from the package of the ssh server.",
 		}}
 	}
@@ -186,7 +187,7 @@ func findPAM(s *diagnose.System) []diagnose.Finding {
 		if l.kind == "password" { // changes of passwords only
 			continue
 		}
-		f := diagnose.Finding{Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.94, Explains: []string{"login-impossible", "ssh-login-impossible"}, Evidence: []diagnose.Evidence{fileEvidence(l.file, l.line, l.problem)}}
+		f := diagnose.Finding{Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.94, Explains: []string{"login-impossible", "ssh-login-impossible"}, Evidence: []diagnose.Evidence{config.FileEvidence(l.file, l.line, l.problem)}}
 		switch {
 		case l.problem != "":
 			f.ID = "pam-config-broken"
@@ -202,7 +203,7 @@ func findPAM(s *diagnose.System) []diagnose.Finding {
 			f.ID = "pam-module-missing"
 			f.Title = fmt.Sprintf("The file %s needs the module %s of PAM, which does not exist.", place(l.file, l.line), l.module)
 			f.Evidence[0].Text = strings.Join([]string{l.kind, l.control, l.module}, " ")
-			f.Evidence = append(f.Evidence, fileEvidence(path.Join("security", path.Base(l.module)), 0, "no folder of libraries has it"))
+			f.Evidence = append(f.Evidence, config.FileEvidence(path.Join("security", path.Base(l.module)), 0, "no folder of libraries has it"))
 			f.ByHand = "Install the package of the module, or take the line out of the stack."
 			switch {
 			case path.Base(l.module) == "pam_unix.so":
@@ -268,7 +269,7 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 		f := diagnose.Finding{
 			ID: "nologin-present", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.92, Explains: []string{"login-impossible", "ssh-login-impossible"},
 			Title:    "The file /etc/nologin exists, so nobody but root may log in.",
-			Evidence: []diagnose.Evidence{fileEvidence("/etc/nologin", 0, "it exists since "+info.ModTime().UTC().Format("2006-01-02"))},
+			Evidence: []diagnose.Evidence{config.FileEvidence("/etc/nologin", 0, "it exists since "+info.ModTime().UTC().Format("2006-01-02"))},
 			Repair:   repairFiles("Remove /etc/nologin.", "/etc/nologin"),
 			ByHand:   "Remove the file when the maintenance is over for which it was made.",
 		}
@@ -293,17 +294,17 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 		listed := tree.Lines("/etc/shells")
 		for i := range l.accounts {
 			a := &l.accounts[i]
-			if a.shell == "" || slices.Contains(listed, a.shell) || !a.logsIn() || !tree.Exists("/etc/shells") {
+			if a.Shell == "" || slices.Contains(listed, a.Shell) || !a.LogsIn() || !tree.Exists("/etc/shells") {
 				continue
 			}
-			severity := l.severity(a.name, diagnose.Degrades)
+			severity := l.severity(a.Name, diagnose.Degrades)
 			if !forKeys && a.byKey {
 				severity = diagnose.Degrades
 			}
 			out = append(out, diagnose.Finding{
 				ID: "shell-not-listed", Stage: diagnose.Login, Severity: severity, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
-				Title:    fmt.Sprintf("The shell %s of %s is not in /etc/shells, and PAM asks for that.", a.shell, a.name),
-				Evidence: []diagnose.Evidence{fileEvidence("/etc/shells", 0, "it has no line "+a.shell), fileEvidence(at.file, at.line, "pam_shells.so is "+at.control)},
+				Title:    fmt.Sprintf("The shell %s of %s is not in /etc/shells, and PAM asks for that.", a.Shell, a.Name),
+				Evidence: []diagnose.Evidence{config.FileEvidence("/etc/shells", 0, "it has no line "+a.Shell), config.FileEvidence(at.file, at.line, "pam_shells.so is "+at.control)},
 				Repair:   repairFiles("Add the shell to /etc/shells.", "/etc/shells"),
 			})
 		}
@@ -347,7 +348,7 @@ func accessDenial(tree *diagnose.Tree, l *logins, at *pamLine) *diagnose.Finding
 		return &diagnose.Finding{
 			ID: "access-conf-denies", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
 			Title:    fmt.Sprintf("The file %s, line %d, refuses all logins over the network.", file, i+1),
-			Evidence: []diagnose.Evidence{fileEvidence(file, i+1, strings.TrimSpace(line)), fileEvidence(at.file, at.line, "the stack of sshd asks pam_access.so")},
+			Evidence: []diagnose.Evidence{config.FileEvidence(file, i+1, strings.TrimSpace(line)), config.FileEvidence(at.file, at.line, "the stack of sshd asks pam_access.so")},
 			Repair:   repairFiles("Allow root and the accounts that have keys before this line.", file),
 			ByHand:   "Write a line such as + : root : ALL before it.",
 		}
@@ -356,6 +357,6 @@ func accessDenial(tree *diagnose.Tree, l *logins, at *pamLine) *diagnose.Finding
 }
 
 func isGroupName(tree *diagnose.Tree, name string) bool {
-	groups, _ := parseGroups(tree.Lines(groupPath))
-	return slices.ContainsFunc(groups, func(g userGroup) bool { return g.name == name })
+	groups, _ := config.ParseGroups(tree.Lines(config.GroupPath))
+	return slices.ContainsFunc(groups, func(g config.UserGroup) bool { return g.Name == name })
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // debianPAM adds Debian's stacks and their modules.
@@ -182,7 +183,7 @@ func FuzzStacksAndSudoers(f *testing.F) {
 		if n := len(parsePAM(lines, "/etc/pam.d/a")); n > len(lines) {
 			t.Errorf("%d lines of %d", n, len(lines))
 		}
-		if problems, includes := parseSudoers(lines); len(problems)+len(includes) > len(lines) {
+		if problems, includes := config.ParseSudoers(lines); len(problems)+len(includes) > len(lines) {
 			t.Errorf("%d problems of %d lines", len(problems), len(lines))
 		}
 		in := newInstalled()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // setuidBit is the mode of programs that run as their owner.
@@ -31,19 +32,19 @@ var neededModes = []struct {
 // networkNeedsAccounts names the manager that alone configures the network and does not run as root, or needs the D-Bus daemon, which does not:
 // systemd-networkd is of the user systemd-network. "": none, or root configures an interface.
 func networkNeedsAccounts(s *diagnose.System) string {
-	n := readNetwork(s)
-	if n.other != "" || managerOf(s.Files) != systemdManager {
+	n := config.ReadNetwork(s)
+	if n.Other != "" || config.ManagerOf(s.Files) != config.SystemdManager {
 		return ""
 	}
 	name := ""
-	for _, m := range n.managers {
-		used := m.configuresAll || m.partial || slices.ContainsFunc(m.links, func(l networkLink) bool { return l.active && l.name != "lo" })
+	for _, m := range n.Managers {
+		used := m.ConfiguresAll || m.Partial || slices.ContainsFunc(m.Links, func(l config.NetworkLink) bool { return l.Active && l.Name != "lo" })
 		switch {
-		case !m.enabled || !used:
-		case m.name == "ifupdown" || m.name == "ifcfg":
+		case !m.Enabled || !used:
+		case m.Name == "ifupdown" || m.Name == "ifcfg":
 			return ""
 		default:
-			name = m.name
+			name = m.Name
 		}
 	}
 	return name
@@ -66,8 +67,8 @@ func findPermissions(s *diagnose.System) []diagnose.Finding {
 		}
 		f := diagnose.Finding{
 			ID: "permissions-lost", Stage: diagnose.Login, Severity: diagnose.Degrades, Confidence: 0.93,
-			Title:    fmt.Sprintf("The path %s has the mode %s, so %s.", n.path, modeText(info), n.why),
-			Evidence: []diagnose.Evidence{fileEvidence(n.path, 0, "its mode is "+modeText(info))},
+			Title:    fmt.Sprintf("The path %s has the mode %s, so %s.", n.path, config.ModeText(info), n.why),
+			Evidence: []diagnose.Evidence{config.FileEvidence(n.path, 0, "its mode is "+config.ModeText(info))},
 			Repair:   repairFiles("Give others the right to read and enter it again.", n.path),
 			ByHand:   "Run chmod o+rX " + n.path + ".",
 		}
@@ -80,7 +81,7 @@ func findPermissions(s *diagnose.System) []diagnose.Finding {
 		}
 		if manager := networkNeedsAccounts(s); n.services && manager != "" {
 			f.Severity = diagnose.BlocksAccess
-			f.Title = fmt.Sprintf("The path %s has the mode %s, so %s, and %s does not configure the network.", n.path, modeText(info), n.why, manager)
+			f.Title = fmt.Sprintf("The path %s has the mode %s, so %s, and %s does not configure the network.", n.path, config.ModeText(info), n.why, manager)
 		}
 		out = append(out, f)
 	}
@@ -88,7 +89,7 @@ func findPermissions(s *diagnose.System) []diagnose.Finding {
 	var open []diagnose.Evidence
 	for _, name := range []string{"/", "/etc", "/usr", "/usr/bin", "/usr/sbin", "/usr/lib", "/etc/passwd", "/etc/shadow", "/etc/ssh", "/var"} {
 		if info, err := tree.Stat(name); err == nil && info.Mode()&0o002 != 0 {
-			open = append(open, fileEvidence(name, 0, "everybody may write it: its mode is "+modeText(info)))
+			open = append(open, config.FileEvidence(name, 0, "everybody may write it: its mode is "+config.ModeText(info)))
 		}
 	}
 	if len(open) > 0 {
@@ -119,8 +120,8 @@ func findPermissions(s *diagnose.System) []diagnose.Finding {
 // findTmp looks at /tmp, which most systems mend at boot by themselves.
 func findTmp(s *diagnose.System) []diagnose.Finding {
 	tree := s.Files
-	if mountMayHold(s, "/tmp") || firstExisting(tree, "/usr/lib/tmpfiles.d/tmp.conf", "/lib/tmpfiles.d/tmp.conf", "/usr/lib/systemd/system/tmp.mount", "/etc/systemd/system/tmp.mount") != "" ||
-		managerOf(tree) != sysvManager {
+	if mountMayHold(s, "/tmp") || config.FirstExisting(tree, "/usr/lib/tmpfiles.d/tmp.conf", "/lib/tmpfiles.d/tmp.conf", "/usr/lib/systemd/system/tmp.mount", "/etc/systemd/system/tmp.mount") != "" ||
+		config.ManagerOf(tree) != config.SysvManager {
 		return nil
 	}
 	info, err := tree.Stat("/tmp")
@@ -129,8 +130,8 @@ func findTmp(s *diagnose.System) []diagnose.Finding {
 	}
 	return []diagnose.Finding{{
 		ID: "tmp-unusable", Stage: diagnose.Login, Severity: diagnose.Degrades, Confidence: 0.85,
-		Title:    "The folder /tmp has the mode " + modeText(info) + " and not 01777, so programs cannot make or protect their files there.",
-		Evidence: []diagnose.Evidence{fileEvidence("/tmp", 0, "its mode is "+modeText(info))},
+		Title:    "The folder /tmp has the mode " + config.ModeText(info) + " and not 01777, so programs cannot make or protect their files there.",
+		Evidence: []diagnose.Evidence{config.FileEvidence("/tmp", 0, "its mode is "+config.ModeText(info))},
 		Repair:   repairFiles("Give /tmp the mode 01777.", "/tmp"),
 		ByHand:   "Run chmod 1777 /tmp.",
 	}}

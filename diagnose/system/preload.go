@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 const preloadPath = "/etc/ld.so.preload"
@@ -17,15 +18,15 @@ func lostLibrary(s *diagnose.System, place string, depth int) (library, by strin
 	done := map[string]bool{}
 	var look func(place string, depth int) (string, string)
 	look = func(place string, depth int) (string, string) {
-		if done[place] || len(done) > maxLibraries {
+		if done[place] || len(done) > config.MaxLibraries {
 			return "", ""
 		}
 		done[place] = true
-		file, err := openReadAt(s.Files, place)
+		file, err := config.OpenReadAt(s.Files, place)
 		if err != nil {
 			return "", ""
 		}
-		program, err := readProgram(file)
+		program, err := config.ReadProgram(file)
 		_ = file.Close()
 		if err != nil {
 			return "", ""
@@ -62,11 +63,11 @@ func lookPreload(s *diagnose.System) []diagnose.Finding {
 			if !path.IsAbs(name) || strings.Contains(name, "$") || !s.Files.Exists(name) {
 				continue
 			}
-			file, err := openReadAt(s.Files, name)
+			file, err := config.OpenReadAt(s.Files, name)
 			if err != nil {
 				continue
 			}
-			program, err := readProgram(file)
+			program, err := config.ReadProgram(file)
 			_ = file.Close()
 			if machines := runnableMachines[s.KernelArch]; err != nil || len(machines) > 0 && program.Machine != machines[0] {
 				continue
@@ -78,8 +79,8 @@ func lookPreload(s *diagnose.System) []diagnose.Finding {
 			return []diagnose.Finding{{
 				ID: "preload-library-broken", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.95,
 				Title: fmt.Sprintf("Line %d of %s loads %s into every program, and its library %s is lost, so that no program starts.", i+1, preloadPath, name, library),
-				Evidence: []diagnose.Evidence{fileEvidence(preloadPath, i+1, name),
-					fileEvidence(by, 0, "it needs "+library+", which is in no folder of libraries")},
+				Evidence: []diagnose.Evidence{config.FileEvidence(preloadPath, i+1, name),
+					config.FileEvidence(by, 0, "it needs "+library+", which is in no folder of libraries")},
 				Explains: []string{"sshd-library-missing"},
 				Repair:   repairFiles(fmt.Sprintf("Remove line %d of %s.", i+1, preloadPath), preloadPath),
 				ByHand:   "Remove the line, or install the package that brings the library.",
@@ -117,7 +118,7 @@ func findSSHDLibraries(s *diagnose.System) []diagnose.Finding {
 		return []diagnose.Finding{{
 			ID: "sshd-library-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,
 			Title:    fmt.Sprintf("The program %s needs the library %s, which is in no folder of libraries, so that it does not start.", by, library),
-			Evidence: []diagnose.Evidence{fileEvidence(by, 0, "it needs "+library)},
+			Evidence: []diagnose.Evidence{config.FileEvidence(by, 0, "it needs "+library)},
 			ByHand:   "Install the package that brings the library again.",
 		}}
 	}
@@ -134,7 +135,7 @@ func lookOwners(s *diagnose.System) []diagnose.Finding {
 		}
 		seen++
 		if uid := diagnose.OwnerOf(info).UID; uid != 0 {
-			owners[uid] = append(owners[uid], fileEvidence(name, 0, fmt.Sprintf("it belongs to the user id %d and not to root", uid)))
+			owners[uid] = append(owners[uid], config.FileEvidence(name, 0, fmt.Sprintf("it belongs to the user id %d and not to root", uid)))
 		}
 	}
 	for uid, changed := range owners {

@@ -6,36 +6,13 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // This file exports what package repair/system asks about a system, so that a repair decides as the rule that proposed it.
 
-// UnitFile returns the path of a unit of systemd; empty where there is none.
-func UnitFile(t *diagnose.Tree, unit string) string { return unitFile(t, unit) }
-
 // RunsShell says whether a shell exists and may be executed.
 func RunsShell(t *diagnose.Tree, shell string) bool { return shellRuns(t, shell) }
-
-// IsMountable says whether a line of /etc/fstab may be corrected to a type that a probe found.
-func IsMountable(kind string) bool { return mountableTypes[kind] }
-
-// WaitOptions are the options of fstab(5) with which a boot goes on without a device.
-func WaitOptions(t *diagnose.Tree) []string {
-	if usesSystemd(t) {
-		return []string{"nofail", "x-systemd.device-timeout=10s"}
-	}
-	return []string{"nofail"} // the mount of busybox gives other options to the kernel
-}
-
-// CorrectOption returns the option of a line of /etc/fstab that its file system refuses, and the known one that was probably meant; both are
-// empty where none is.
-func CorrectOption(line string) (bad, like string) {
-	entries := parseFstab([]string{line})
-	if len(entries) != 1 {
-		return "", ""
-	}
-	return invalidOption(&entries[0])
-}
 
 // Account is a line of /etc/passwd.
 type Account struct {
@@ -44,13 +21,13 @@ type Account struct {
 	Line              int // from 1
 }
 
-func exportAccount(a *account) Account {
-	return Account{Name: a.name, Home: a.home, Shell: a.shell, UID: a.uid, GID: a.gid, Line: a.line}
+func exportAccount(a *config.Account) Account {
+	return Account{Name: a.Name, Home: a.Home, Shell: a.Shell, UID: a.UID, GID: a.GID, Line: a.Line}
 }
 
 // Accounts lists the valid lines of /etc/passwd.
 func Accounts(t *diagnose.Tree) []Account {
-	all, _ := parsePasswd(t.Lines(passwdPath))
+	all, _ := config.ParsePasswd(t.Lines(config.PasswdPath))
 	out := make([]Account, len(all))
 	for i := range all {
 		out[i] = exportAccount(&all[i])
@@ -63,16 +40,13 @@ func KeyOwner(s *diagnose.System, path string) (Account, bool) {
 	l := readLogins(s)
 	for i := range l.accounts {
 		for _, f := range l.accounts[i].keys {
-			if slices.Contains(f.fix, path) {
-				return exportAccount(&l.accounts[i].account), true
+			if slices.Contains(f.Fix, path) {
+				return exportAccount(&l.accounts[i].Account), true
 			}
 		}
 	}
 	return Account{}, false
 }
-
-// PackagedSSHDConfig is where Debian's package of sshd keeps the configuration that it installs.
-const PackagedSSHDConfig = "/usr/share/openssh/sshd_config"
 
 // KeyHolders lists the accounts that have a key with which sshd would let them in.
 func KeyHolders(s *diagnose.System) []Account {
@@ -80,7 +54,7 @@ func KeyHolders(s *diagnose.System) []Account {
 	var out []Account
 	for i := range l.accounts {
 		if hasUsableKey(&l.accounts[i]) {
-			out = append(out, exportAccount(&l.accounts[i].account))
+			out = append(out, exportAccount(&l.accounts[i].Account))
 		}
 	}
 	return out
@@ -98,17 +72,17 @@ type DeniedLogin struct {
 // DeniedLogins lists the accounts that sshd's settings keep out.
 func DeniedLogins(s *diagnose.System) []DeniedLogin {
 	l := readLogins(s)
-	groups, _ := parseGroups(s.Files.Lines(groupPath))
+	groups, _ := config.ParseGroups(s.Files.Lines(config.GroupPath))
 	var out []DeniedLogin
 	for i := range l.accounts {
 		a := &l.accounts[i]
-		if a.denied.keyword == "" || !a.mayBeLetIn() {
+		if a.denied.Keyword == "" || !a.mayBeLetIn() {
 			continue
 		}
-		d := DeniedLogin{Account: exportAccount(&a.account), Keyword: a.denied.keyword, File: a.denied.file, Setting: a.denied.line}
+		d := DeniedLogin{Account: exportAccount(&a.Account), Keyword: a.denied.Keyword, File: a.denied.File, Setting: a.denied.Line}
 		for _, g := range groups {
-			if g.gid == a.gid {
-				d.Group = g.name
+			if g.GID == a.GID {
+				d.Group = g.Name
 			}
 		}
 		out = append(out, d)
@@ -117,27 +91,7 @@ func DeniedLogins(s *diagnose.System) []DeniedLogin {
 }
 
 // SSHPorts are the TCP ports on which sshd listens, the first one that of its configuration.
-func SSHPorts(s *diagnose.System) []int { return sshPorts(s.Files, readSSHDConfig(s.Files)) }
-
-// BrokenAccountLines lists the lines of a file such as /etc/passwd, from 1, that the C library skips, and whether the file is one of those that
-// are known.
-func BrokenAccountLines(file string, lines []string) (broken []int, known bool) {
-	var entries []brokenEntry
-	switch file {
-	case passwdPath:
-		_, entries = parsePasswd(lines)
-	case shadowPath:
-		_, entries = parseShadow(lines)
-	case groupPath:
-		_, entries = parseGroups(lines)
-	default:
-		return nil, false
-	}
-	for _, e := range entries {
-		broken = append(broken, e.line)
-	}
-	return broken, true
-}
+func SSHPorts(s *diagnose.System) []int { return sshPorts(s.Files, config.ReadSSHDConfig(s.Files)) }
 
 // InterfaceChange corrects a configuration that names an interface which the machine does not have.
 type InterfaceChange struct {
@@ -150,24 +104,24 @@ type InterfaceChange struct {
 
 // InterfaceChanges lists the corrections that can be told: those for the one interface of the machine that nothing configures.
 func InterfaceChanges(s *diagnose.System) []InterfaceChange {
-	n := readNetwork(s)
+	n := config.ReadNetwork(s)
 	c := cover(s, n)
 	mac, one := onlyUncovered(s, &c)
 	if !one {
 		return nil
 	}
 	var out []InterfaceChange
-	for i := range n.managers {
-		m := &n.managers[i]
-		for j := range m.links {
-			l := &m.links[j]
+	for i := range n.Managers {
+		m := &n.Managers[i]
+		for j := range m.Links {
+			l := &m.Links[j]
 			f := c.missing(s, n, m, l)
-			if !m.enabled || f == nil || f.Repair == nil {
+			if !m.Enabled || f == nil || f.Repair == nil {
 				continue
 			}
-			change := InterfaceChange{File: l.file, Line: l.line, From: l.name, To: firstText(c.names[mac]...)}
-			if l.mac != "" {
-				change = InterfaceChange{File: l.file, Line: l.line, From: l.mac, To: mac, ByAddress: true}
+			change := InterfaceChange{File: l.File, Line: l.Line, From: l.Name, To: config.FirstText(c.names[mac]...)}
+			if l.MAC != "" {
+				change = InterfaceChange{File: l.File, Line: l.Line, From: l.MAC, To: mac, ByAddress: true}
 			}
 			if change.From != "" && change.To != "" {
 				out = append(out, change)
@@ -179,11 +133,11 @@ func InterfaceChanges(s *diagnose.System) []InterfaceChange {
 
 // InterfaceName is the name by which the system knows the machine's interface of an address; empty where it has none.
 func InterfaceName(s *diagnose.System, mac string) string {
-	n := readNetwork(s)
-	predictable := predictableNames(s.Files)
+	n := config.ReadNetwork(s)
+	predictable := config.PredictableNames(s.Files)
 	for _, nic := range s.NICs {
 		if nic.MAC == mac {
-			return firstText(namesOf(s, n, nic, predictable)...)
+			return config.FirstText(config.NamesOf(s, n, nic, predictable)...)
 		}
 	}
 	return ""
@@ -191,30 +145,6 @@ func InterfaceName(s *diagnose.System, mac string) string {
 
 // WantedNetworks reads the static networks of the system's network_data.
 func WantedNetworks(s *diagnose.System) []WantedNetwork { return wantedNetworks(s.NetworkData) }
-
-// CorrectMethod returns the method of ifupdown that is near to what a stanza names; empty where none is, or several are.
-func CorrectMethod(family, method string) string {
-	if slices.Contains(interfaceMethods[family], method) {
-		return method
-	}
-	out := ""
-	for _, m := range interfaceMethods[family] {
-		if editDistance(method, m) <= 1 || len(m) > 4 && editDistance(method, m) <= 2 {
-			if out != "" && out != m {
-				return ""
-			}
-			out = m
-		}
-	}
-	return out
-}
-
-// IsStanzaStart says whether a line of /etc/network/interfaces ends the stanza before it.
-func IsStanzaStart(line string) bool {
-	fields := strings.Fields(line)
-	return len(fields) > 0 && (slices.Contains([]string{"auto", "iface", "mapping", "source", "source-directory", "template", "rename", "no-auto-down", "no-scripts"}, fields[0]) ||
-		strings.HasPrefix(fields[0], "allow-"))
-}
 
 // BootEntry is a choice of a boot loader's menu.
 type BootEntry struct {
@@ -244,7 +174,7 @@ func (c *entryChecker) release(e *loadEntry) string {
 			return k.Release
 		}
 	}
-	return releaseOfName(e.Kernel.Shown)
+	return config.ReleaseOfName(e.Kernel.Shown)
 }
 
 // DefaultEntry is the entry that boots by itself.
@@ -296,7 +226,7 @@ func InitramfsCopy(s *diagnose.System) (from, to string) {
 
 // initramfsCommand is the command that builds an entry's initramfs: the image that the entry names, or that it would have.
 func initramfsCommand(s *diagnose.System, e *loadEntry, release string) []string {
-	if release == "" || strings.ContainsAny(release, "/ ") || !isFolder(s.Files, "/lib/modules/"+release) {
+	if release == "" || strings.ContainsAny(release, "/ ") || !config.IsFolder(s.Files, "/lib/modules/"+release) {
 		return nil
 	}
 	image := "/boot/initrd.img-" + release
@@ -307,17 +237,17 @@ func initramfsCommand(s *diagnose.System, e *loadEntry, release string) []string
 		image = e.Initrds[n-1].Path
 	}
 	// For a copy on the EFI system partition, kernel-install, which update-initramfs calls, would otherwise take the arguments of the ramdisk.
-	if tool := firstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs"); tool != "" &&
+	if tool := config.FirstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs"); tool != "" &&
 		(image == "/boot/initrd.img-"+release || e.Loader == bySystemdBoot && rootArgument(kernelCommandLine(s)) != "") {
 		return []string{tool, "-c", "-k", release}
 	}
-	if tool := firstExisting(s.Files, "/usr/bin/dracut", "/usr/sbin/dracut", "/sbin/dracut"); tool != "" {
+	if tool := config.FirstExisting(s.Files, "/usr/bin/dracut", "/usr/sbin/dracut", "/sbin/dracut"); tool != "" {
 		return []string{tool, "--force", "--no-hostonly", image, release} // of what the ramdisk's kernel sees, it would leave out too much
 	}
-	if tool := firstExisting(s.Files, "/usr/bin/mkinitcpio"); tool != "" {
+	if tool := config.FirstExisting(s.Files, "/usr/bin/mkinitcpio"); tool != "" {
 		return []string{tool, "-k", release, "-g", image}
 	}
-	if tool := firstExisting(s.Files, "/sbin/mkinitfs", "/usr/sbin/mkinitfs"); tool != "" {
+	if tool := config.FirstExisting(s.Files, "/sbin/mkinitfs", "/usr/sbin/mkinitfs"); tool != "" {
 		return []string{tool, "-o", image, release}
 	}
 	return nil
@@ -335,18 +265,18 @@ func menuTool(s *diagnose.System, file string) string {
 		return ""
 	}
 	if strings.Contains(file, "grub2") {
-		return firstExisting(s.Files, "/usr/sbin/grub2-mkconfig", "/sbin/grub2-mkconfig")
+		return config.FirstExisting(s.Files, "/usr/sbin/grub2-mkconfig", "/sbin/grub2-mkconfig")
 	}
-	return firstExisting(s.Files, "/usr/sbin/grub-mkconfig", "/sbin/grub-mkconfig")
+	return config.FirstExisting(s.Files, "/usr/sbin/grub-mkconfig", "/sbin/grub-mkconfig")
 }
 
 // GrubInstaller is the program that installs GRUB for a BIOS; empty where the system has none.
 func GrubInstaller(s *diagnose.System) string {
 	if s.Files.Exists("/boot/grub/i386-pc") || s.Files.Exists("/usr/lib/grub/i386-pc") {
-		return firstExisting(s.Files, "/usr/sbin/grub-install", "/usr/sbin/grub2-install", "/sbin/grub2-install")
+		return config.FirstExisting(s.Files, "/usr/sbin/grub-install", "/usr/sbin/grub2-install", "/sbin/grub2-install")
 	}
 	if s.Files.Exists("/boot/grub2/i386-pc") {
-		return firstExisting(s.Files, "/usr/sbin/grub2-install", "/sbin/grub2-install", "/usr/sbin/grub-install")
+		return config.FirstExisting(s.Files, "/usr/sbin/grub2-install", "/sbin/grub2-install", "/usr/sbin/grub-install")
 	}
 	return ""
 }
@@ -359,22 +289,12 @@ func GrubTakesSaved(s *diagnose.System) bool {
 		return false
 	}
 	saved := false
-	for _, set := range grubSettings(parseGrub(string(text))) {
+	for _, set := range grubSettings(config.ParseGrub(string(text))) {
 		if set.Name == "default" && !strings.Contains(set.Value, "next_entry") {
 			saved = strings.Contains(set.Value, "saved_entry")
 		}
 	}
 	return saved
-}
-
-// GrubSearch returns what a search command on a line of a grub.cfg looks for: UUID or LABEL, and its value; both are empty where it looks for neither.
-func GrubSearch(line string) (tag, value string) {
-	for _, c := range parseGrub(line + "\n").Commands {
-		if name, ok := searchTarget(c.Words); ok {
-			return name.Tag, name.Value
-		}
-	}
-	return "", ""
 }
 
 // BootDevice is the device that holds /boot; nil where it is not known.

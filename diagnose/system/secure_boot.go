@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // Bounds of what is read of a program for UEFI.
@@ -101,12 +102,12 @@ func refusedChain(s *diagnose.System, l espLoader) *refusal {
 
 // refusedProgram says why a program is refused; nil where no reason is known. shown is how a person names it.
 func refusedProgram(s *diagnose.System, t *diagnose.Tree, at, shown string) *refusal {
-	f, err := openReadAt(t, at)
+	f, err := config.OpenReadAt(t, at)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	pe, err := readPE(f)
+	pe, err := config.ReadPE(f)
 	if err != nil || pe.Damage != "" || f.Size > maxProgramSize {
 		return nil
 	}
@@ -114,7 +115,7 @@ func refusedProgram(s *diagnose.System, t *diagnose.Tree, at, shown string) *ref
 	if err != nil {
 		return nil
 	}
-	made := func(id, why string) *refusal { return &refusal{id, why, fileEvidence(shown, 0, why)} }
+	made := func(id, why string) *refusal { return &refusal{id, why, config.FileEvidence(shown, 0, why)} }
 	switch {
 	case slices.Contains(s.Firmware.Revoked, digest):
 		return made("secure-boot-revoked", "the firmware or shim lists its digest "+digest+" as revoked")
@@ -169,7 +170,7 @@ func sbatLine(line string) (component string, generation int, ok bool) {
 
 // imageDigest is the SHA-256 digest of a program for UEFI as Authenticode defines it: of all but its checksum, the place of its signatures and
 // the signatures themselves, filled up to 8 bytes. The file holds its sections in their order, as all that linkers make do.
-func imageDigest(f *readAtFile) (string, error) {
+func imageDigest(f *config.ReadAtFile) (string, error) {
 	le := binary.LittleEndian
 	head := readPiece(f, 0, 8192)
 	at := int64(le.Uint32(head[0x3c:]))
@@ -203,7 +204,7 @@ func refusedLoader(s *diagnose.System, r *refusal) diagnose.Finding {
 		ByHand: "Install the newest signed packages of the boot loader (such as shim-signed and grub-efi-amd64-signed), or have the owner change Secure Boot.",
 	}
 	if s.Firmware.SBATLevel != "" && r.id == "secure-boot-revoked" {
-		f.Evidence = append(f.Evidence, deviceEvidence("/sys/firmware/efi/efivars/SbatLevelRT"+shimVendor, strings.Join(strings.Fields(s.Firmware.SBATLevel), " ")))
+		f.Evidence = append(f.Evidence, config.DeviceEvidence("/sys/firmware/efi/efivars/SbatLevelRT"+shimVendor, strings.Join(strings.Fields(s.Firmware.SBATLevel), " ")))
 	}
 	return f
 }
@@ -214,7 +215,7 @@ const (
 )
 
 func secureBootEvidence() diagnose.Evidence {
-	return deviceEvidence("/sys/firmware/efi/efivars/SecureBoot"+globalVendor, "Secure Boot is on")
+	return config.DeviceEvidence("/sys/firmware/efi/efivars/SecureBoot"+globalVendor, "Secure Boot is on")
 }
 
 // verifiesKernels says whether a loader has the firmware or shim check the kernels that it starts. A GRUB that the owner signed may have been
@@ -262,15 +263,15 @@ func lookKernelSignature(s *diagnose.System, loader string) []diagnose.Finding {
 
 // refusedKernel is refusedProgram for the kernel of an entry. A kernel that is no program for UEFI cannot be signed.
 func refusedKernel(s *diagnose.System, e *loadEntry) *refusal {
-	f, err := openReadAt(e.Kernel.Tree, e.Kernel.Path)
+	f, err := config.OpenReadAt(e.Kernel.Tree, e.Kernel.Path)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	k := readKernelImage(f)
-	if _, err := readPE(f); err != nil && k.Format == "bzImage" && k.Damage == "" {
+	k := config.ReadKernelImage(f)
+	if _, err := config.ReadPE(f); err != nil && k.Format == "bzImage" && k.Damage == "" {
 		const why = "it is no program for UEFI, so it has no signature"
-		return &refusal{"secure-boot-unsigned", why, fileEvidence(e.Kernel.Shown, 0, why)}
+		return &refusal{"secure-boot-unsigned", why, config.FileEvidence(e.Kernel.Shown, 0, why)}
 	}
 	return refusedProgram(s, e.Kernel.Tree, e.Kernel.Path, e.Kernel.Shown)
 }

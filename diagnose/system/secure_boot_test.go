@@ -7,6 +7,7 @@ import (
 	"testing/fstest"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // signedProgram is a peFile with one signature behind it, and with that text as its section .sbat.
@@ -40,7 +41,7 @@ func secured(in *installed) {
 
 func programDigest(t *testing.T, text string) string {
 	t.Helper()
-	f, err := openReadAt(diagnose.NewTree(fstest.MapFS{"x": &fstest.MapFile{Data: []byte(text)}}), "/x")
+	f, err := config.OpenReadAt(diagnose.NewTree(fstest.MapFS{"x": &fstest.MapFile{Data: []byte(text)}}), "/x")
 	if err != nil {
 		t.Fatal(err)
 	}

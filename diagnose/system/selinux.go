@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // unreadLabels are types of SELinux that files of keys have where they were moved or restored without their labels. sshd may not read them.
@@ -23,7 +24,7 @@ func isUnreadLabel(info fs.FileInfo) bool {
 
 // lookKeyLabels finds keys that SELinux keeps sshd from reading. Where no file of the system has a label, none could be read.
 func lookKeyLabels(s *diagnose.System, mode diagnose.Evidence) []diagnose.Finding {
-	if info, err := s.Files.Stat(passwdPath); err != nil || diagnose.OwnerOf(info).Label == "" || s.Files.Exists("/.autorelabel") {
+	if info, err := s.Files.Stat(config.PasswdPath); err != nil || diagnose.OwnerOf(info).Label == "" || s.Files.Exists("/.autorelabel") {
 		return nil
 	}
 	l := readLogins(s)
@@ -44,10 +45,10 @@ func lookKeyLabels(s *diagnose.System, mode diagnose.Evidence) []diagnose.Findin
 		}
 		whole = whole || a.byPassword
 		if f.Title == "" {
-			f.Title = fmt.Sprintf("SELinux is enforcing, and %s has no label by which sshd may read the keys of %s.", bare, a.name)
+			f.Title = fmt.Sprintf("SELinux is enforcing, and %s has no label by which sshd may read the keys of %s.", bare, a.Name)
 		}
 		if len(f.Evidence) < 10 {
-			f.Evidence = append(f.Evidence, fileEvidence(bare, 0, "it has no SELinux label that sshd may read"))
+			f.Evidence = append(f.Evidence, config.FileEvidence(bare, 0, "it has no SELinux label that sshd may read"))
 		}
 	}
 	if f.Title == "" {
@@ -65,7 +66,7 @@ func bareKeyPath(s *diagnose.System, a *login) string {
 		if !hasKey(&a.keys[i]) {
 			continue
 		}
-		for _, name := range []string{a.home, path.Dir(a.keys[i].path), a.keys[i].path} {
+		for _, name := range []string{a.Home, path.Dir(a.keys[i].Path), a.keys[i].Path} {
 			if info, err := s.Files.Stat(name); err == nil && isUnreadLabel(info) {
 				return name
 			}
@@ -76,12 +77,12 @@ func bareKeyPath(s *diagnose.System, a *login) string {
 
 // lookLabelledPort finds ports that the policy lets sshd not listen on: all but 22, unless somebody added them.
 func lookLabelledPort(s *diagnose.System, mode diagnose.Evidence, kind string) []diagnose.Finding {
-	config := readSSHDConfig(s.Files)
+	sshd := config.ReadSSHDConfig(s.Files)
 	unit := sshdUnit(s.Files)
-	if sshdProgram(s.Files) == "" || config.partial || unit == "" || unitEnabled(s.Files, "sshd.socket", "ssh.socket") {
+	if sshdProgram(s.Files) == "" || sshd.Partial || unit == "" || config.UnitEnabled(s.Files, "sshd.socket", "ssh.socket") {
 		return nil // systemd itself may listen on each port
 	}
-	ports := config.ports()
+	ports := sshd.Ports()
 	if slices.ContainsFunc(ports, func(port int) bool { return port == 22 || policyHasPort(s.Files, kind, port) }) {
 		return nil
 	}
@@ -91,8 +92,8 @@ func lookLabelledPort(s *diagnose.System, mode diagnose.Evidence, kind string) [
 		ByHand:   fmt.Sprintf("Run semanage port -a -t ssh_port_t -p tcp %d on the system, or let sshd listen on port 22 too.", ports[0]),
 		Title:    fmt.Sprintf("SELinux is enforcing, and its policy lets sshd not listen on port %d, which is no ssh_port_t.", ports[0]),
 	}
-	for _, at := range append(config.all("port"), config.all("listenaddress")...) {
-		f.Evidence = append(f.Evidence, fileEvidence(at.file, at.line, at.keyword+" "+strings.Join(at.args, " ")))
+	for _, at := range append(sshd.All("port"), sshd.All("listenaddress")...) {
+		f.Evidence = append(f.Evidence, config.FileEvidence(at.File, at.Line, at.Keyword+" "+strings.Join(at.Args, " ")))
 	}
 	f.Evidence = f.Evidence[:min(len(f.Evidence), 8)]
 	if len(s.Files.Match("/var/lib/selinux/"+kind+"/active/modules/400", "*")) > 0 { // a module of the owner's may allow the port

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // What counts as full: services fail to write below leastFree, and updates fail below scarceFree where that is less than a hundredth.
@@ -25,7 +26,7 @@ func lookSpace(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
 	for i := range s.Devices {
 		d := &s.Devices[i]
-		if d.Space == nil || d.Space.Size == 0 || !strings.HasPrefix(d.MountedAt, "/") || isReadOnlyType(d.FS) {
+		if d.Space == nil || d.Space.Size == 0 || !strings.HasPrefix(d.MountedAt, "/") || config.IsReadOnlyType(d.FS) {
 			continue
 		}
 		if f := judgeSpace(d); f != nil {
@@ -35,17 +36,12 @@ func lookSpace(s *diagnose.System) []diagnose.Finding {
 	return out
 }
 
-// isReadOnlyType: file systems that are always full.
-func isReadOnlyType(kind string) bool {
-	return kind == "squashfs" || kind == "iso9660" || kind == "erofs" || kind == "udf" || kind == "cramfs"
-}
-
 func judgeSpace(d *diagnose.Device) *diagnose.Finding {
 	space, boot := d.Space, strings.HasPrefix(d.MountedAt, "/boot") || d.MountedAt == "/efi"
 	f := &diagnose.Finding{
 		Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.9,
 		Explains: []string{"initramfs-missing", "initramfs-damaged", "kernel-damaged", "package-upgrade-interrupted", "grub-config-empty", "grub-config-invalid"},
-		Evidence: []diagnose.Evidence{deviceEvidence(d.Path, fmt.Sprintf("%s at %s: %d MiB of %d MiB are free, %d of %d inodes", d.FS, d.MountedAt,
+		Evidence: []diagnose.Evidence{config.DeviceEvidence(d.Path, fmt.Sprintf("%s at %s: %d MiB of %d MiB are free, %d of %d inodes", d.FS, d.MountedAt,
 			space.Free>>20, space.Size>>20, space.InodesFree, space.Inodes))},
 		ByHand: "Delete what is not needed: old logs, packages that were downloaded, core dumps; or give the file system more room.",
 	}
@@ -92,7 +88,7 @@ func lookThinPools(s *diagnose.System) []diagnose.Finding {
 			f := diagnose.Finding{
 				ID: "thin-pool-full", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.9,
 				Title: fmt.Sprintf("The thin pool %s/%s has no room, so that its volumes fail to write.", g.Name, v.Name),
-				Evidence: []diagnose.Evidence{deviceEvidence(v.Path, strings.TrimSpace(fmt.Sprintf("%.1f percent of its data and %.1f percent of its metadata are used %s",
+				Evidence: []diagnose.Evidence{config.DeviceEvidence(v.Path, strings.TrimSpace(fmt.Sprintf("%.1f percent of its data and %.1f percent of its metadata are used %s",
 					v.DataPercent, v.MetadataPercent, v.Health)))},
 				Explains: []string{"file-system-damaged", "file-system-not-mounted"},
 				ByHand:   fmt.Sprintf("Extend it with `lvextend` in the group %s, which has %d MiB free, or delete snapshots.", g.Name, g.Free>>20),

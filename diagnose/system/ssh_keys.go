@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // keyRules are about the keys with which accounts log in.
@@ -18,37 +19,37 @@ func keyRules() []diagnose.Rule {
 
 func findKeyTroubles(s *diagnose.System) []diagnose.Finding {
 	l := readLogins(s)
-	if !l.sshd || strings.EqualFold(l.config.first("pubkeyauthentication", "yes"), "no") {
+	if !l.sshd || strings.EqualFold(l.config.First("pubkeyauthentication", "yes"), "no") {
 		return nil
 	}
 	var out []diagnose.Finding
 	for i := range l.accounts {
 		a := &l.accounts[i]
-		if a.uid == 0 && strings.EqualFold(l.config.first("permitrootlogin", ""), "no") {
+		if a.UID == 0 && strings.EqualFold(l.config.First("permitrootlogin", ""), "no") {
 			continue
 		}
 		usable, malformed := 0, 0
 		for _, f := range a.keys {
-			usable += f.usable()
-			for _, k := range f.keys {
-				if !k.valid {
+			usable += f.Usable()
+			for _, k := range f.Keys {
+				if !k.Valid {
 					malformed++
 				}
 			}
 		}
 		for _, f := range a.keys {
-			if f.refused != "" && hasKey(&f) && usable == 0 {
+			if f.Refused != "" && hasKey(&f) && usable == 0 {
 				found := diagnose.Finding{
-					ID: "ssh-key-permissions", Stage: diagnose.Login, Severity: l.severity(a.name, diagnose.Degrades), Confidence: 0.95,
-					Title:    fmt.Sprintf("The server sshd ignores the keys of %s in %s, because %s.", a.name, f.path, f.refused),
-					Evidence: f.chain,
+					ID: "ssh-key-permissions", Stage: diagnose.Login, Severity: l.severity(a.Name, diagnose.Degrades), Confidence: 0.95,
+					Title:    fmt.Sprintf("The server sshd ignores the keys of %s in %s, because %s.", a.Name, f.Path, f.Refused),
+					Evidence: f.Chain,
 					Explains: []string{"login-impossible", "ssh-login-impossible"},
-					Repair:   repairFiles("Take the right to write from everybody but the owner, and let "+a.name+" read the file.", f.fix...),
-					ByHand:   "Only " + a.orRoot() + " may own and write the file, its folder and the home: chmod go-w, and chown.",
+					Repair:   repairFiles("Take the right to write from everybody but the owner, and let "+a.Name+" read the file.", f.Fix...),
+					ByHand:   "Only " + a.OrRoot() + " may own and write the file, its folder and the home: chmod go-w, and chown.",
 				}
-				if f.foreign != "" {
+				if f.Foreign != "" {
 					found.Repair = nil
-					found.ByHand = "salvor does not change it, because " + f.foreign + ". Check the keys in the file first. " + found.ByHand
+					found.ByHand = "salvor does not change it, because " + f.Foreign + ". Check the keys in the file first. " + found.ByHand
 				}
 				out = append(out, found)
 			}
@@ -57,7 +58,7 @@ func findKeyTroubles(s *diagnose.System) []diagnose.Finding {
 			f := malformedKeys(a)
 			f.Severity = diagnose.Info
 			if usable == 0 {
-				f.Severity = l.severity(a.name, diagnose.Degrades)
+				f.Severity = l.severity(a.Name, diagnose.Degrades)
 			}
 			out = append(out, f)
 		}
@@ -65,18 +66,18 @@ func findKeyTroubles(s *diagnose.System) []diagnose.Finding {
 	return out
 }
 
-func hasKey(f *keyFile) bool {
-	for _, k := range f.keys {
-		if k.valid && !k.command {
+func hasKey(f *config.KeyFile) bool {
+	for _, k := range f.Keys {
+		if k.Valid && !k.Command {
 			return true
 		}
 	}
 	return false
 }
 
-func anyRefused(files []keyFile) bool {
+func anyRefused(files []config.KeyFile) bool {
 	for _, f := range files {
-		if f.refused != "" {
+		if f.Refused != "" {
 			return true
 		}
 	}
@@ -89,14 +90,14 @@ func malformedKeys(a *login) diagnose.Finding {
 		ByHand: "Each key is one line: its type, the key in base64, a comment. Write the line again from the .pub file of its owner.",
 	}
 	for _, file := range a.keys {
-		for _, k := range file.keys {
-			if k.valid || len(f.Evidence) >= 10 {
+		for _, k := range file.Keys {
+			if k.Valid || len(f.Evidence) >= 10 {
 				continue
 			}
 			if f.Title == "" {
-				f.Title = fmt.Sprintf("The server sshd skips a key of %s in %s: %s.", a.name, place(file.path, k.line), k.why)
+				f.Title = fmt.Sprintf("The server sshd skips a key of %s in %s: %s.", a.Name, place(file.Path, k.Line), k.Why)
 			}
-			f.Evidence = append(f.Evidence, fileEvidence(file.path, k.line, k.why))
+			f.Evidence = append(f.Evidence, config.FileEvidence(file.Path, k.Line, k.Why))
 		}
 	}
 	return f
@@ -107,17 +108,17 @@ func findMissingHomes(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
 	for i := range l.accounts {
 		a := &l.accounts[i]
-		if a.home == "" || a.home == "/" || s.Files.Exists(a.home) || mountMayHold(s, a.home) || a.refused != "" {
+		if a.Home == "" || a.Home == "/" || s.Files.Exists(a.Home) || mountMayHold(s, a.Home) || a.refused != "" {
 			continue
 		}
 		f := diagnose.Finding{
 			ID: "home-missing", Stage: diagnose.Login, Severity: diagnose.Info, Confidence: 0.85,
-			Title:    fmt.Sprintf("The home %s of %s does not exist, so no key of this account is found.", a.home, a.name),
-			Evidence: []diagnose.Evidence{fileEvidence(passwdPath, a.line, a.name+" has the home "+a.home), fileEvidence(a.home, 0, "it does not exist")},
-			Repair:   repairFiles("Make an empty home for "+a.name+".", a.home),
+			Title:    fmt.Sprintf("The home %s of %s does not exist, so no key of this account is found.", a.Home, a.Name),
+			Evidence: []diagnose.Evidence{config.FileEvidence(config.PasswdPath, a.Line, a.Name+" has the home "+a.Home), config.FileEvidence(a.Home, 0, "it does not exist")},
+			Repair:   repairFiles("Make an empty home for "+a.Name+".", a.Home),
 			ByHand:   "Restore the home from a backup, or make it and add a key to .ssh/authorized_keys.",
 		}
-		if l.sshd && !a.byPassword && !l.others(a.name) {
+		if l.sshd && !a.byPassword && !l.others(a.Name) {
 			f.Severity, f.Explains = diagnose.BlocksAccess, []string{"login-impossible", "ssh-login-impossible"}
 		}
 		out = append(out, f)
@@ -131,7 +132,7 @@ func mountMayHold(s *diagnose.System, place string) bool {
 	for _, d := range s.Devices {
 		mounted[d.MountedAt] = true
 	}
-	for _, line := range tableLines(s, fstabPath) {
+	for _, line := range config.TableLines(s, config.FstabPath) {
 		fields := strings.Fields(line)
 		if len(fields) < 2 || fields[0][0] == '#' {
 			continue

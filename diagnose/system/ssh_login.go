@@ -3,41 +3,26 @@ package system
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // sshRefusal is why one way of logging in over ssh is closed to an account. The zero value: the way is open.
 type sshRefusal struct {
-	why string      // the end of a sentence
-	at  sshdSetting // the setting that closes it; without a keyword, no setting does
+	why string             // the end of a sentence
+	at  config.SSHDSetting // the setting that closes it; without a keyword, no setting does
 }
 
 func (r *sshRefusal) isOpen() bool { return r.why == "" }
 
-// settingOf is the first setting of a keyword that counts outside of Match blocks; the zero value without one.
-func (c *sshdConfig) settingOf(keywords ...string) sshdSetting {
-	if set := c.all(keywords...); len(set) > 0 {
-		return set[0]
-	}
-	return sshdSetting{}
-}
-
-// isYes says whether a keyword has the value yes.
-func (c *sshdConfig) isYes(keyword, otherwise string) bool {
-	return strings.EqualFold(c.first(keyword, otherwise), "yes")
-}
-
 // examineSSH works out by which ways sshd lets an account in, as sshd evaluates its settings outside of Match blocks.
-func (l *logins) examineSSH(tree *diagnose.Tree, a *login, groups []userGroup) {
+func (l *logins) examineSSH(tree *diagnose.Tree, a *login, groups []config.UserGroup) {
 	if at := l.denial(a, groups); at != nil {
 		a.denied = *at
-		a.keyRefusal = sshRefusal{at.keyword + " keeps it out", *at}
+		a.keyRefusal = sshRefusal{at.Keyword + " keeps it out", *at}
 		a.passwordRefusal = a.keyRefusal
 		return
 	}
@@ -46,32 +31,32 @@ func (l *logins) examineSSH(tree *diagnose.Tree, a *login, groups []userGroup) {
 		return
 	}
 	a.keyRefusal, a.passwordRefusal = l.refusesKeys(tree, a), l.refusesPassword(a)
-	if root := l.config.settingOf("permitrootlogin"); a.uid == 0 && root.keyword != "" && strings.EqualFold(root.args[0], "no") {
+	if root := l.config.SettingOf("permitrootlogin"); a.UID == 0 && root.Keyword != "" && strings.EqualFold(root.Args[0], "no") {
 		a.denied = root
 	}
-	if methods := l.config.settingOf("authenticationmethods"); methods.keyword != "" {
+	if methods := l.config.SettingOf("authenticationmethods"); methods.Keyword != "" {
 		l.combine(a, methods)
 	}
 	a.byKey, a.byPassword = a.keyRefusal.isOpen(), a.passwordRefusal.isOpen()
 }
 
 // combine applies AuthenticationMethods: each of its words is a list of methods that a login needs together.
-func (l *logins) combine(a *login, methods sshdSetting) {
-	if len(methods.args) == 1 && strings.EqualFold(methods.args[0], "any") {
+func (l *logins) combine(a *login, methods config.SSHDSetting) {
+	if len(methods.Args) == 1 && strings.EqualFold(methods.Args[0], "any") {
 		return
 	}
-	pam := l.config.isYes("usepam", "no")
-	asks := pam && l.config.isYes("kbdinteractiveauthentication", l.config.first("challengeresponseauthentication", "yes"))
+	pam := l.config.IsYes("usepam", "no")
+	asks := pam && l.config.IsYes("kbdinteractiveauthentication", l.config.First("challengeresponseauthentication", "yes"))
 	key, password := a.keyRefusal, a.passwordRefusal
 	byPassword := sshRefusal{}
-	if !l.config.isYes("passwordauthentication", "yes") {
-		byPassword = sshRefusal{"passwords are off", l.config.settingOf("passwordauthentication")}
+	if !l.config.IsYes("passwordauthentication", "yes") {
+		byPassword = sshRefusal{"passwords are off", l.config.SettingOf("passwordauthentication")}
 	} else if !password.isOpen() {
 		byPassword = password
 	}
-	refused := sshRefusal{"AuthenticationMethods asks for " + strings.Join(methods.args, " or "), methods}
+	refused := sshRefusal{"AuthenticationMethods asks for " + strings.Join(methods.Args, " or "), methods}
 	a.keyRefusal, a.passwordRefusal = refused, refused
-	for _, list := range methods.args {
+	for _, list := range methods.Args {
 		met, withKey := true, false
 		for method := range strings.SplitSeq(list, ",") {
 			name, _, _ := strings.Cut(strings.ToLower(method), ":")
@@ -81,7 +66,7 @@ func (l *logins) combine(a *login, methods sshdSetting) {
 			case "password":
 				met = met && byPassword.isOpen()
 			case "keyboard-interactive": // what PAM asks for may be more, or other, than a password
-				met = met && asks && (withKey || password.isOpen() || a.hash.usable)
+				met = met && asks && (withKey || password.isOpen() || a.Hash.Usable)
 			}
 		}
 		switch {
@@ -98,11 +83,11 @@ var fileTransfer = []string{"internal-sftp", "sftp-server", "false", "true", "no
 
 // refusesSession says why sshd gives an account no shell, whatever it logs in with.
 func (l *logins) refusesSession(tree *diagnose.Tree, a *login) sshRefusal {
-	if at := l.config.settingOf("maxsessions"); at.keyword != "" && at.args[0] == "0" {
+	if at := l.config.SettingOf("maxsessions"); at.Keyword != "" && at.Args[0] == "0" {
 		return sshRefusal{"MaxSessions 0 allows no session", at}
 	}
-	if at := l.config.settingOf("forcecommand"); at.keyword != "" && !strings.EqualFold(at.args[0], "none") {
-		program, _ := cutField(at.args[0])
+	if at := l.config.SettingOf("forcecommand"); at.Keyword != "" && !strings.EqualFold(at.Args[0], "none") {
+		program, _ := config.CutField(at.Args[0])
 		switch {
 		case slices.Contains(fileTransfer, path.Base(program)):
 			return sshRefusal{"ForceCommand runs " + program + " in the place of a shell", at}
@@ -110,17 +95,17 @@ func (l *logins) refusesSession(tree *diagnose.Tree, a *login) sshRefusal {
 			return sshRefusal{"ForceCommand runs " + program + ", which does not exist", at}
 		}
 	}
-	at := l.config.settingOf("chrootdirectory")
-	if at.keyword == "" || strings.EqualFold(at.args[0], "none") {
+	at := l.config.SettingOf("chrootdirectory")
+	if at.Keyword == "" || strings.EqualFold(at.Args[0], "none") {
 		return sshRefusal{}
 	}
-	folder := expandTokens(at.args[0], &a.account)
+	folder := config.ExpandTokens(at.Args[0], &a.Account)
 	if !path.IsAbs(folder) {
 		return sshRefusal{"ChrootDirectory " + folder + " is no absolute path", at}
 	}
 	for place := path.Clean(folder); ; place = path.Dir(place) {
 		switch info, err := tree.Stat(place); {
-		case isNotExist(err):
+		case config.IsNotExist(err):
 			return sshRefusal{"the folder " + place + " of ChrootDirectory does not exist", at}
 		case err != nil: // it was not read
 		case !info.IsDir():
@@ -132,59 +117,54 @@ func (l *logins) refusesSession(tree *diagnose.Tree, a *login) sshRefusal {
 			break
 		}
 	}
-	if !shellRuns(tree, path.Join(folder, firstText(a.shell, "/bin/sh"))) {
+	if !shellRuns(tree, path.Join(folder, config.FirstText(a.Shell, "/bin/sh"))) {
 		return sshRefusal{"its shell does not exist below " + folder + " of ChrootDirectory", at}
 	}
 	return sshRefusal{}
 }
 
-// expandTokens replaces the tokens of paths in sshd's configuration.
-func expandTokens(pattern string, a *account) string {
-	return strings.NewReplacer("%%", "%", "%h", a.home, "%u", a.name, "%U", strconv.FormatUint(uint64(a.uid), 10)).Replace(pattern)
-}
-
 // refusesKeys says why sshd takes none of an account's keys for a shell.
 func (l *logins) refusesKeys(tree *diagnose.Tree, a *login) sshRefusal {
 	c := l.config
-	if root := c.first("permitrootlogin", ""); a.uid == 0 && (strings.EqualFold(root, "no") || strings.EqualFold(root, "forced-commands-only")) {
-		return sshRefusal{"PermitRootLogin is " + strings.ToLower(root), c.settingOf("permitrootlogin")}
+	if root := c.First("permitrootlogin", ""); a.UID == 0 && (strings.EqualFold(root, "no") || strings.EqualFold(root, "forced-commands-only")) {
+		return sshRefusal{"PermitRootLogin is " + strings.ToLower(root), c.SettingOf("permitrootlogin")}
 	}
-	if !c.isYes("pubkeyauthentication", "yes") {
-		return sshRefusal{"keys are off", c.settingOf("pubkeyauthentication")}
+	if !c.IsYes("pubkeyauthentication", "yes") {
+		return sshRefusal{"keys are off", c.SettingOf("pubkeyauthentication")}
 	}
-	if at := c.settingOf("revokedkeys"); at.keyword != "" && !strings.EqualFold(at.args[0], "none") {
-		if _, err := tree.Stat(at.args[0]); isNotExist(err) {
-			return sshRefusal{"the file " + at.args[0] + " of RevokedKeys does not exist, so that sshd takes every key for revoked", at}
+	if at := c.SettingOf("revokedkeys"); at.Keyword != "" && !strings.EqualFold(at.Args[0], "none") {
+		if _, err := tree.Stat(at.Args[0]); config.IsNotExist(err) {
+			return sshRefusal{"the file " + at.Args[0] + " of RevokedKeys does not exist, so that sshd takes every key for revoked", at}
 		}
 	}
-	closed := sshRefusal{"it has no key", sshdSetting{}}
-	if at := c.settingOf("authorizedkeysfile"); at.keyword != "" {
-		closed = sshRefusal{"it has no key in " + expandTokens(strings.Join(at.args, " or "), &a.account), at}
+	closed := sshRefusal{"it has no key", config.SSHDSetting{}}
+	if at := c.SettingOf("authorizedkeysfile"); at.Keyword != "" {
+		closed = sshRefusal{"it has no key in " + config.ExpandTokens(strings.Join(at.Args, " or "), &a.Account), at}
 	}
 	for i := range a.keys {
 		f := &a.keys[i]
-		if f.usable() > 0 {
+		if f.Usable() > 0 {
 			closed = sshRefusal{}
 			break
 		}
-		for _, k := range f.keys {
+		for _, k := range f.Keys {
 			switch {
-			case f.refused != "":
-				closed = sshRefusal{"its keys in " + f.path + " are ignored, because " + f.refused, sshdSetting{}}
-			case k.valid && k.closed != "":
-				closed = sshRefusal{"its key in " + place(f.path, k.line) + " is refused, because " + k.closed, k.closedBy}
-			case k.valid && k.command && closed.at.keyword == "":
-				closed = sshRefusal{"its key in " + place(f.path, k.line) + " runs one command and no shell", sshdSetting{}}
+			case f.Refused != "":
+				closed = sshRefusal{"its keys in " + f.Path + " are ignored, because " + f.Refused, config.SSHDSetting{}}
+			case k.Valid && k.Closed != "":
+				closed = sshRefusal{"its key in " + place(f.Path, k.Line) + " is refused, because " + k.Closed, k.ClosedBy}
+			case k.Valid && k.Command && closed.at.Keyword == "":
+				closed = sshRefusal{"its key in " + place(f.Path, k.Line) + " runs one command and no shell", config.SSHDSetting{}}
 			}
 		}
 	}
 	switch {
 	case !closed.isOpen():
 		return closed
-	case a.hash.locked && !c.isYes("usepam", "no"):
-		return sshRefusal{"sshd takes its account for locked by the ! in " + shadowPath + ", because UsePAM is no", c.settingOf("usepam")}
-	case a.shadow != nil && a.shadow.mustChange(l.day) != "" && !a.hash.usable && !a.hash.empty:
-		return sshRefusal{a.shadow.mustChange(l.day) + ", and it has no password", sshdSetting{}}
+	case a.Hash.Locked && !c.IsYes("usepam", "no"):
+		return sshRefusal{"sshd takes its account for locked by the ! in " + config.ShadowPath + ", because UsePAM is no", c.SettingOf("usepam")}
+	case a.shadow != nil && a.shadow.MustChange(l.day) != "" && !a.Hash.Usable && !a.Hash.Empty:
+		return sshRefusal{a.shadow.MustChange(l.day) + ", and it has no password", config.SSHDSetting{}}
 	}
 	return sshRefusal{}
 }
@@ -192,105 +172,20 @@ func (l *logins) refusesKeys(tree *diagnose.Tree, a *login) sshRefusal {
 // refusesPassword says why sshd takes no password of an account.
 func (l *logins) refusesPassword(a *login) sshRefusal {
 	c := l.config
-	pam := c.isYes("usepam", "no")
+	pam := c.IsYes("usepam", "no")
 	switch {
-	case a.hash.locked:
-		return sshRefusal{"its password is locked", sshdSetting{}}
-	case a.hash.empty && !c.isYes("permitemptypasswords", "no"):
-		return sshRefusal{"its password is empty", sshdSetting{}}
-	case !a.hash.usable && !a.hash.empty:
-		return sshRefusal{"it has no password", sshdSetting{}}
-	case a.uid == 0 && !c.isYes("permitrootlogin", "prohibit-password"):
-		return sshRefusal{"PermitRootLogin does not take root's password", c.settingOf("permitrootlogin")}
-	case !c.isYes("passwordauthentication", "yes") && !(pam && c.isYes("kbdinteractiveauthentication", c.first("challengeresponseauthentication", "yes"))):
-		return sshRefusal{"passwords are off", c.settingOf("passwordauthentication")}
+	case a.Hash.Locked:
+		return sshRefusal{"its password is locked", config.SSHDSetting{}}
+	case a.Hash.Empty && !c.IsYes("permitemptypasswords", "no"):
+		return sshRefusal{"its password is empty", config.SSHDSetting{}}
+	case !a.Hash.Usable && !a.Hash.Empty:
+		return sshRefusal{"it has no password", config.SSHDSetting{}}
+	case a.UID == 0 && !c.IsYes("permitrootlogin", "prohibit-password"):
+		return sshRefusal{"PermitRootLogin does not take root's password", c.SettingOf("permitrootlogin")}
+	case !c.IsYes("passwordauthentication", "yes") && !(pam && c.IsYes("kbdinteractiveauthentication", c.First("challengeresponseauthentication", "yes"))):
+		return sshRefusal{"passwords are off", c.SettingOf("passwordauthentication")}
 	}
 	return sshRefusal{}
-}
-
-// keyAlgorithms are the signatures by which sshd takes a key of a type. Releases since 8.8 take no ssh-rsa, unless it is named.
-func keyAlgorithms(kind string) []string {
-	switch kind {
-	case "ssh-rsa":
-		return []string{"rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"}
-	case "ssh-rsa-cert-v01@openssh.com":
-		return []string{"rsa-sha2-512-cert-v01@openssh.com", "rsa-sha2-256-cert-v01@openssh.com", kind}
-	case "sk-ecdsa-sha2-nistp256@openssh.com":
-		return []string{kind, "webauthn-sk-ecdsa-sha2-nistp256@openssh.com"}
-	}
-	return []string{kind}
-}
-
-// matchesList says whether a name matches a comma-separated list of patterns, in which ! excludes.
-func matchesList(list, name string) bool {
-	matched := false
-	for pattern := range strings.SplitSeq(list, ",") {
-		excluded, isExclusion := strings.CutPrefix(pattern, "!")
-		switch {
-		case isExclusion && matchPattern(excluded, name):
-			return false
-		case !isExclusion && matchPattern(pattern, name):
-			matched = true
-		}
-	}
-	return matched
-}
-
-// takesKeyType says whether PubkeyAcceptedAlgorithms takes keys of a type; at is the setting where it does not.
-func (c *sshdConfig) takesKeyType(kind string) (takes bool, at sshdSetting) {
-	at = c.settingOf("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes")
-	if at.keyword == "" || at.args[0] == "" {
-		return true, at
-	}
-	list := at.args[0]
-	for _, algorithm := range keyAlgorithms(kind) {
-		switch {
-		case list[0] == '+' || list[0] == '^':
-			return true, at
-		case list[0] == '-':
-			takes = takes || !matchesList(list[1:], algorithm) && (algorithm != "ssh-rsa" && !strings.HasPrefix(algorithm, "ssh-rsa-cert"))
-		default:
-			takes = takes || matchesList(list, algorithm)
-		}
-	}
-	return takes, at
-}
-
-// localZones is how far the time of a machine without the zone of an expiry-time may lie from UTC.
-const localZones = 14 * time.Hour
-
-// isOver says whether an expiry-time of authorized_keys has passed: YYYYMMDD or YYYYMMDDHHMM[SS] in the machine's own time, with Z in UTC. sshd
-// refuses a key whose time cannot be read.
-func isOver(text string, now time.Time) bool {
-	plain, isUTC := strings.CutSuffix(text, "Z")
-	for _, layout := range []string{"20060102", "200601021504", "20060102150405"} {
-		at, err := time.Parse(layout, plain)
-		if err != nil || len(plain) != len(layout) {
-			continue
-		}
-		if !isUTC {
-			at = at.Add(localZones)
-		}
-		return !now.IsZero() && now.After(at)
-	}
-	return true
-}
-
-// closeKey fills in why sshd does not take a valid key for a shell from elsewhere.
-func (k *keyLine) closeKey(c *sshdConfig, now time.Time) {
-	takes, at := c.takesKeyType(k.kind)
-	least, _ := strconv.Atoi(c.first("requiredrsasize", "1024"))
-	switch {
-	case !k.valid || k.isAuthority:
-	case k.expiry != "" && isOver(k.expiry, now):
-		k.closed = "its expiry-time " + k.expiry + " is over"
-	case k.isLocal:
-		k.closed = "its option from lets in the machine itself only"
-	case !takes:
-		k.closed, k.closedBy = fmt.Sprintf("%s leaves its type %s out", at.keyword, k.kind), at
-	case k.kind == "ssh-rsa" && k.bits > 0 && k.bits < least:
-		k.closed, k.closedBy = fmt.Sprintf("it has %d bits, and RequiredRSASize asks for %d", k.bits, least), c.settingOf("requiredrsasize")
-	}
 }
 
 // sshOutcome says in short by what an account is refused over ssh.
@@ -305,8 +200,8 @@ func (a *login) sshOutcome() string {
 }
 
 // settings are the settings by which sshd refuses an account.
-func (a *login) settings() []sshdSetting {
-	return slices.DeleteFunc([]sshdSetting{a.keyRefusal.at, a.passwordRefusal.at}, func(s sshdSetting) bool { return s.keyword == "" })
+func (a *login) settings() []config.SSHDSetting {
+	return slices.DeleteFunc([]config.SSHDSetting{a.keyRefusal.at, a.passwordRefusal.at}, func(s config.SSHDSetting) bool { return s.Keyword == "" })
 }
 
 // settingEvidence are lines of sshd's configuration by which accounts are refused, each once.
@@ -314,7 +209,7 @@ func settingEvidence(accounts []login) []diagnose.Evidence {
 	var out []diagnose.Evidence
 	for i := range accounts {
 		for _, at := range accounts[i].settings() {
-			e := fileEvidence(at.file, at.line, at.keyword+" "+strings.Join(at.args, " "))
+			e := config.FileEvidence(at.File, at.Line, at.Keyword+" "+strings.Join(at.Args, " "))
 			if len(out) < 8 && !slices.ContainsFunc(out, func(other diagnose.Evidence) bool { return other.Path == e.Path && other.Line == e.Line }) {
 				out = append(out, e)
 			}
@@ -327,8 +222,8 @@ func settingEvidence(accounts []login) []diagnose.Evidence {
 func helpFor(accounts []login) string {
 	for i := range accounts {
 		a := &accounts[i]
-		if len(a.settings()) > 0 && (hasKeys(a) || a.hash.usable) {
-			return fmt.Sprintf("Correct the settings that are named, check them with sshd -T -C user=%s, and restart sshd.", a.name)
+		if len(a.settings()) > 0 && (hasKeys(a) || a.Hash.Usable) {
+			return fmt.Sprintf("Correct the settings that are named, check them with sshd -T -C user=%s, and restart sshd.", a.Name)
 		}
 	}
 	return "Set a password for an account, or add a key to its .ssh/authorized_keys."
@@ -336,7 +231,7 @@ func helpFor(accounts []login) string {
 
 // hasKeys says whether an account has a valid key, whatever sshd makes of it.
 func hasKeys(a *login) bool {
-	return slices.ContainsFunc(a.keys, func(f keyFile) bool { return hasKey(&f) })
+	return slices.ContainsFunc(a.keys, func(f config.KeyFile) bool { return hasKey(&f) })
 }
 
 // findNoSSHLogin is a finding where sshd lets no account in, whatever the console allows: administrators of servers come over ssh.
@@ -345,7 +240,7 @@ func findNoSSHLogin(s *diagnose.System) []diagnose.Finding {
 	if !l.sshd || l.elsewhere != "" || len(l.accounts) == 0 || otherSSHServer(s.Files) != "" {
 		return nil
 	}
-	if enabled, known := serviceEnabled(s.Files, "ssh", "sshd"); known && !enabled {
+	if enabled, known := config.ServiceEnabled(s.Files, "ssh", "sshd"); known && !enabled {
 		return nil // the rule about the service names that
 	}
 	f := diagnose.Finding{
@@ -362,74 +257,11 @@ func findNoSSHLogin(s *diagnose.System) []diagnose.Finding {
 			told = a
 		}
 		if len(f.Evidence) < 16 {
-			f.Evidence = append(f.Evidence, fileEvidence(passwdPath, a.line, a.name+": "+a.sshOutcome()))
+			f.Evidence = append(f.Evidence, config.FileEvidence(config.PasswdPath, a.Line, a.Name+": "+a.sshOutcome()))
 		}
 	}
-	f.Title = fmt.Sprintf("The server sshd lets no account in; of %s it says no because: %s.", told.name, strings.TrimSuffix(told.sshOutcome(), "."))
+	f.Title = fmt.Sprintf("The server sshd lets no account in; of %s it says no because: %s.", told.Name, strings.TrimSuffix(told.sshOutcome(), "."))
 	return []diagnose.Finding{f}
-}
-
-// hostsRule is a line of /etc/hosts.allow or /etc/hosts.deny, as hosts_access(5) describes it.
-type hostsRule struct {
-	file, text string
-	line       int
-	clients    []string
-	denies     bool
-}
-
-// hostsRules are the lines of such a file that are about sshd.
-func hostsRules(tree *diagnose.Tree, file string, denies bool) []hostsRule {
-	var out []hostsRule
-	lines := tree.Lines(file)
-	for i := 0; i < len(lines); i++ {
-		at, text := i+1, ""
-		text, i = joinLines(lines, i, unchanged)
-		if text = strings.TrimSpace(text); text == "" || text[0] == '#' {
-			continue
-		}
-		daemons, rest, found := strings.Cut(text, ":")
-		if !found || !listMatches(daemons, "sshd") {
-			continue
-		}
-		r := hostsRule{file: file, text: text, line: at, denies: denies}
-		rest = hostsAddress.ReplaceAllStringFunc(rest, func(address string) string { // it holds colons
-			if strings.HasPrefix(address, "[::1]") {
-				return "localhost"
-			}
-			return "IPv6"
-		})
-		fields := strings.Split(rest, ":")
-		r.clients = splitList(fields[0])
-		for _, option := range fields[1:] {
-			switch strings.ToLower(strings.TrimSpace(option)) {
-			case "deny":
-				r.denies = true
-			case "allow":
-				r.denies = false
-			}
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
-// hostsAddress is an IPv6 address or network in brackets.
-var hostsAddress = regexp.MustCompile(`\[[0-9a-fA-F:.]*\](?:/[0-9]+)?`)
-
-func splitList(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
-}
-
-// listMatches says whether a list of daemons names one: by its name, with an address behind an @, by a wildcard or by ALL, and not behind EXCEPT.
-func listMatches(list, daemon string) bool {
-	words := splitList(list)
-	if at := slices.Index(words, "EXCEPT"); at >= 0 {
-		return listMatches(strings.Join(words[:at], " "), daemon) && !listMatches(strings.Join(words[at+1:], " "), daemon)
-	}
-	return slices.ContainsFunc(words, func(word string) bool {
-		name, _, _ := strings.Cut(word, "@")
-		return name == "ALL" || matchPattern(name, daemon)
-	})
 }
 
 // isLocalClient: the pattern names the machine itself, or hosts whose name has no dot.
@@ -443,19 +275,19 @@ func findHostsDeny(s *diagnose.System) []diagnose.Finding {
 	if !asksLibwrap(tree) {
 		return nil
 	}
-	for _, r := range append(hostsRules(tree, "/etc/hosts.allow", false), hostsRules(tree, "/etc/hosts.deny", true)...) {
-		switch all := slices.Equal(r.clients, []string{"ALL"}); {
-		case !r.denies && !slices.ContainsFunc(r.clients, func(c string) bool { return !isLocalClient(c) }):
+	for _, r := range append(config.HostsRules(tree, "/etc/hosts.allow", false), config.HostsRules(tree, "/etc/hosts.deny", true)...) {
+		switch all := slices.Equal(r.Clients, []string{"ALL"}); {
+		case !r.Denies && !slices.ContainsFunc(r.Clients, func(c string) bool { return !isLocalClient(c) }):
 			continue // it lets in the machine itself only
-		case !r.denies:
+		case !r.Denies:
 			return nil
 		case !all: // some are refused, and nobody can tell whom that leaves
 			continue
 		}
 		return []diagnose.Finding{{
 			ID: "hosts-deny-blocks-ssh", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.92,
-			Title:    fmt.Sprintf("The file %s refuses all connections to sshd, which asks it by libwrap.", place(r.file, r.line)),
-			Evidence: []diagnose.Evidence{fileEvidence(r.file, r.line, r.text)},
+			Title:    fmt.Sprintf("The file %s refuses all connections to sshd, which asks it by libwrap.", place(r.File, r.Line)),
+			Evidence: []diagnose.Evidence{config.FileEvidence(r.File, r.Line, r.Text)},
 			ByHand:   "Name the networks that may connect in /etc/hosts.allow, such as: sshd: 192.0.2.0/24. Ask first who refused them.",
 		}}
 	}
@@ -468,11 +300,11 @@ func asksLibwrap(tree *diagnose.Tree) bool {
 		if name == "" {
 			continue
 		}
-		file, err := openReadAt(tree, name)
+		file, err := config.OpenReadAt(tree, name)
 		if err != nil {
 			continue
 		}
-		program, err := readProgram(file)
+		program, err := config.ReadProgram(file)
 		_ = file.Close()
 		if err == nil && slices.ContainsFunc(program.Libraries, func(l string) bool { return strings.HasPrefix(l, "libwrap.so") }) {
 			return true

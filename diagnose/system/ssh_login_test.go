@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"strings"
 	"testing"
-	"time"
 
 	"salvor/diagnose"
 )
@@ -113,15 +112,6 @@ func init() {
 		{"near miss: hosts.deny with hosts that fail2ban bans", hosts("", "sshd: 198.51.100.7\n"), "hosts-deny-blocks-ssh", nearMiss, "", 0},
 		{"near miss: sshd does not ask", func(m machine) { m.write("/etc/hosts.deny", "ALL: ALL\n") }, "hosts-deny-blocks-ssh", nearMiss, "", 0},
 	})
-}
-
-func TestKeyIsOver(t *testing.T) {
-	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]bool{"20261128": true, "20261129": false, "20261130": false, "202611291159Z": true, "202611291201Z": false, "20261129115959Z": true, "2026": true, "": true} {
-		if got := isOver(text, now); got != want {
-			t.Errorf("%q at %s: %v, want %v", text, now.Format(time.RFC3339), got, want)
-		}
-	}
 }
 
 // TestLoginHelp: where keys are there and a setting refuses them, nobody is told to add a key.

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // sshdRules are about OpenSSH's server: its configuration, its service, its host keys and what else it needs to start.
@@ -24,13 +24,13 @@ func sshdRules() []diagnose.Rule {
 
 // sshdProgram returns the path of OpenSSH's server; empty where it is not installed.
 func sshdProgram(tree *diagnose.Tree) string {
-	return firstExisting(tree, "/usr/sbin/sshd", "/usr/bin/sshd", "/sbin/sshd")
+	return config.FirstExisting(tree, "/usr/sbin/sshd", "/usr/bin/sshd", "/sbin/sshd")
 }
 
 // otherSSHServer returns another ssh server that starts by itself; empty where none does.
 func otherSSHServer(tree *diagnose.Tree) string {
 	for _, name := range []string{"dropbear", "tinysshd", "tinyssh"} {
-		if enabled, _ := serviceEnabled(tree, name); enabled {
+		if enabled, _ := config.ServiceEnabled(tree, name); enabled {
 			return name
 		}
 	}
@@ -42,83 +42,48 @@ func findSSHDConfig(s *diagnose.System) []diagnose.Finding {
 	if program == "" {
 		return nil
 	}
-	config := readSSHDConfig(s.Files)
-	if !config.exists {
+	sshd := config.ReadSSHDConfig(s.Files)
+	if !sshd.Exists {
 		f := diagnose.Finding{
 			ID: "sshd-config-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,
-			Title:    "The file " + sshdConfigFile + " does not exist, and sshd does not start without it.",
-			Evidence: []diagnose.Evidence{fileEvidence(sshdConfigFile, 0, "it does not exist")},
+			Title:    "The file " + config.SSHDConfigFile + " does not exist, and sshd does not start without it.",
+			Evidence: []diagnose.Evidence{config.FileEvidence(config.SSHDConfigFile, 0, "it does not exist")},
 			ByHand:   "Restore the file from a backup, or install the package of the ssh server again.",
 		}
-		if s.Files.Exists(PackagedSSHDConfig) {
-			f.Repair = repairFiles("Copy the configuration from "+PackagedSSHDConfig+"; where an account has a key, without logins by password.", sshdConfigFile)
+		if s.Files.Exists(config.PackagedSSHDConfig) {
+			f.Repair = repairFiles("Copy the configuration from "+config.PackagedSSHDConfig+"; where an account has a key, without logins by password.", config.SSHDConfigFile)
 		}
 		return []diagnose.Finding{f}
 	}
-	problems := config.problems
+	problems := sshd.Problems
 	if text, err := s.Files.Read(program); err == nil {
-		problems = config.compareKeywords(text)
+		problems = sshd.CompareKeywords(text)
 	}
-	if len(config.all("authorizedkeyscommand")) > 0 && !strings.EqualFold(config.first("authorizedkeyscommand", "none"), "none") &&
-		len(config.all("authorizedkeyscommanduser")) == 0 && !config.matched("authorizedkeyscommanduser") && !config.partial {
-		at := config.all("authorizedkeyscommand")[0]
-		problems = append(problems, sshdProblem{file: at.file, line: at.line, text: "authorizedkeyscommand needs an authorizedkeyscommanduser", confidence: 0.95})
+	if len(sshd.All("authorizedkeyscommand")) > 0 && !strings.EqualFold(sshd.First("authorizedkeyscommand", "none"), "none") &&
+		len(sshd.All("authorizedkeyscommanduser")) == 0 && !sshd.Matched("authorizedkeyscommanduser") && !sshd.Partial {
+		at := sshd.All("authorizedkeyscommand")[0]
+		problems = append(problems, config.SSHDProblem{File: at.File, Line: at.Line, Text: "authorizedkeyscommand needs an authorizedkeyscommanduser", Confidence: 0.95})
 	}
 	if len(problems) == 0 {
 		return nil
 	}
 	f := diagnose.Finding{
 		ID: "sshd-config-invalid", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess,
-		Title:  fmt.Sprintf("The server sshd does not start, because of %s: %s.", place(problems[0].file, problems[0].line), problems[0].text),
+		Title:  fmt.Sprintf("The server sshd does not start, because of %s: %s.", place(problems[0].File, problems[0].Line), problems[0].Text),
 		ByHand: "Correct the lines that are named, and check the file with sshd -t.",
 	}
 	files := map[string]bool{}
 	var writes []string
 	for _, p := range problems[:min(len(problems), 10)] {
-		f.Evidence = append(f.Evidence, fileEvidence(p.file, p.line, p.text))
-		f.Confidence = max(f.Confidence, p.confidence)
-		if !files[p.file] {
-			files[p.file] = true
-			writes = append(writes, p.file)
+		f.Evidence = append(f.Evidence, config.FileEvidence(p.File, p.Line, p.Text))
+		f.Confidence = max(f.Confidence, p.Confidence)
+		if !files[p.File] {
+			files[p.File] = true
+			writes = append(writes, p.File)
 		}
 	}
 	f.Repair = repairFiles("Comment the lines out that sshd refuses, so that its defaults are in force for them.", writes...)
 	return []diagnose.Finding{f}
-}
-
-// algorithmKeywords take lists of names that the program itself has to know.
-var algorithmKeywords = strings.Fields("ciphers macs kexalgorithms hostkeyalgorithms pubkeyacceptedalgorithms pubkeyacceptedkeytypes hostbasedacceptedalgorithms casignaturealgorithms")
-
-// compareKeywords corrects the problems by the table of keywords in the system's own sshd. A program in which that table cannot be read
-// changes nothing.
-func (c *sshdConfig) compareKeywords(program []byte) []sshdProblem {
-	has := func(keyword string) bool { return bytes.Contains(program, []byte(keyword+"\x00")) }
-	if !has("permitrootlogin") || !has("authorizedkeysfile") || !has("x11displayoffset") {
-		return c.problems
-	}
-	var out []sshdProblem
-	for _, p := range c.problems {
-		if p.keyword == "" || !bytes.Contains(program, []byte("\x00"+p.keyword+"\x00")) {
-			if p.keyword != "" {
-				p.confidence = max(p.confidence, 0.95)
-			}
-			out = append(out, p)
-		}
-	}
-	for _, s := range c.settings {
-		if slices.Contains(algorithmKeywords, s.keyword) && has("aes128-ctr") && len(s.args) == 1 && s.args[0] != "" && s.args[0][0] != '-' {
-			for name := range strings.SplitSeq(strings.TrimLeft(s.args[0], "+^"), ",") {
-				if !strings.ContainsAny(name, "*?!") && !has(name) {
-					out = append(out, sshdProblem{file: s.file, line: s.line, text: fmt.Sprintf("the installed release of sshd knows no %q for %s", name, s.keyword), confidence: 0.9})
-					break
-				}
-			}
-		}
-		if !has(s.keyword) && sshdKeywords[s.keyword].kind != nothing {
-			out = append(out, sshdProblem{file: s.file, line: s.line, text: "the installed release of sshd knows no keyword " + s.keyword, confidence: 0.9})
-		}
-	}
-	return out
 }
 
 func findSSHDService(s *diagnose.System) []diagnose.Finding {
@@ -129,8 +94,8 @@ func findSSHDService(s *diagnose.System) []diagnose.Finding {
 	if sshdProgram(tree) == "" {
 		return missingServer(tree)
 	}
-	enabled, known := serviceEnabled(tree, "ssh", "sshd")
-	if managerOf(tree) == systemdManager {
+	enabled, known := config.ServiceEnabled(tree, "ssh", "sshd")
+	if config.ManagerOf(tree) == config.SystemdManager {
 		if f := maskedServer(tree); f != nil {
 			return []diagnose.Finding{*f}
 		}
@@ -140,7 +105,7 @@ func findSSHDService(s *diagnose.System) []diagnose.Finding {
 		return []diagnose.Finding{{
 			ID: "sshd-not-enabled", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,
 			Title:    "The server sshd does not start, because " + stop + " exists.",
-			Evidence: []diagnose.Evidence{fileEvidence(stop, 0, "it exists")},
+			Evidence: []diagnose.Evidence{config.FileEvidence(stop, 0, "it exists")},
 			Repair:   repairFiles("Remove the file that keeps sshd from starting.", stop),
 		}}
 	}
@@ -151,29 +116,29 @@ func findSSHDService(s *diagnose.System) []diagnose.Finding {
 		ID: "sshd-not-enabled", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,
 		Title: "Nothing starts sshd when the machine boots.",
 	}
-	switch managerOf(tree) {
-	case systemdManager:
+	switch config.ManagerOf(tree) {
+	case config.SystemdManager:
 		unit := "ssh.service"
-		if unitFile(tree, unit) == "" {
+		if config.UnitFile(tree, unit) == "" {
 			unit = "sshd.service"
 		}
-		if unitFile(tree, unit) == "" { // started in a way that is not known
+		if config.UnitFile(tree, unit) == "" { // started in a way that is not known
 			return nil
 		}
 		link := "/etc/systemd/system/multi-user.target.wants/" + unit
 		f.Title = "The unit " + unit + " is not enabled, so nothing starts sshd when the machine boots."
-		f.Evidence = []diagnose.Evidence{fileEvidence(link, 0, "it does not exist, and no other unit wants "+unit)}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(link, 0, "it does not exist, and no other unit wants "+unit)}
 		f.Repair = repairFiles("Enable "+unit+" for multi-user.target.", link)
 		f.ByHand = "Enable it with systemctl enable " + unit + "."
-	case openrcManager:
+	case config.OpenrcManager:
 		link := "/etc/runlevels/default/sshd"
-		f.Evidence = []diagnose.Evidence{fileEvidence(link, 0, "it does not exist in any run level")}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence(link, 0, "it does not exist in any run level")}
 		if tree.Exists("/etc/init.d/sshd") {
 			f.Repair = repairFiles("Add sshd to the run level default.", link)
 		}
 		f.ByHand = "Enable it with rc-update add sshd default."
 	default:
-		f.Evidence = []diagnose.Evidence{fileEvidence("/etc/rc2.d", 0, "it has no link that starts ssh")}
+		f.Evidence = []diagnose.Evidence{config.FileEvidence("/etc/rc2.d", 0, "it has no link that starts ssh")}
 		f.ByHand = "Enable it with update-rc.d ssh defaults."
 		if tree.Exists("/etc/init.d/ssh") {
 			f.Repair = repairFiles("Start ssh in the run levels 2 to 5.", "/etc/rc2.d/S01ssh", "/etc/rc3.d/S01ssh", "/etc/rc4.d/S01ssh", "/etc/rc5.d/S01ssh")
@@ -184,7 +149,7 @@ func findSSHDService(s *diagnose.System) []diagnose.Finding {
 
 // missingServer is a finding where traces show that a ssh server was there. Machines that never had one are no finding.
 func missingServer(tree *diagnose.Tree) []diagnose.Finding {
-	trace := firstExisting(tree, "/etc/ssh/sshd_config", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_rsa_key")
+	trace := config.FirstExisting(tree, "/etc/ssh/sshd_config", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_rsa_key")
 	if trace == "" || len(tree.Match("/nix/store", "*")) > 0 {
 		return nil
 	}
@@ -192,8 +157,8 @@ func missingServer(tree *diagnose.Tree) []diagnose.Finding {
 		ID: "sshd-not-installed", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.85,
 		Title: "The program sshd is not installed, although its configuration is there.",
 		Evidence: []diagnose.Evidence{
-			fileEvidence("/usr/sbin/sshd", 0, "it does not exist"),
-			fileEvidence(trace, 0, "it exists"),
+			config.FileEvidence("/usr/sbin/sshd", 0, "it does not exist"),
+			config.FileEvidence(trace, 0, "it exists"),
 		},
 		ByHand: "Install the package of the ssh server: openssh-server on Debian, Ubuntu, RHEL and SUSE, openssh on Alpine.",
 	}}
@@ -202,8 +167,8 @@ func missingServer(tree *diagnose.Tree) []diagnose.Finding {
 // maskedServer is a finding where the unit that would start sshd is masked.
 func maskedServer(tree *diagnose.Tree) *diagnose.Finding {
 	for _, unit := range []string{"ssh.service", "sshd.service"} {
-		mask := unitMask(tree, unit)
-		vendor := firstExisting(tree, "/usr/lib/systemd/system/"+unit, "/lib/systemd/system/"+unit)
+		mask := config.UnitMask(tree, unit)
+		vendor := config.FirstExisting(tree, "/usr/lib/systemd/system/"+unit, "/lib/systemd/system/"+unit)
 		if mask == "" || vendor == "" {
 			continue
 		}
@@ -212,13 +177,13 @@ func maskedServer(tree *diagnose.Tree) *diagnose.Finding {
 			continue
 		}
 		name := strings.TrimSuffix(unit, ".service")
-		if unitEnabled(tree, name+".socket") && unitMask(tree, name+"@.service") == "" && acceptsConnections(tree, name+".socket") {
+		if config.UnitEnabled(tree, name+".socket") && config.UnitMask(tree, name+"@.service") == "" && acceptsConnections(tree, name+".socket") {
 			continue
 		}
 		return &diagnose.Finding{
 			ID: "sshd-masked", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.95,
 			Title:    "The unit " + unit + " is masked, so nothing can start sshd.",
-			Evidence: []diagnose.Evidence{fileEvidence(mask, 0, "it leads to /dev/null or is empty")},
+			Evidence: []diagnose.Evidence{config.FileEvidence(mask, 0, "it leads to /dev/null or is empty")},
 			Explains: []string{"sshd-not-enabled"},
 			Repair: repairFiles("Remove the mask of "+unit+" and enable it for multi-user.target.", mask,
 				"/etc/systemd/system/multi-user.target.wants/"+unit),
@@ -230,7 +195,7 @@ func maskedServer(tree *diagnose.Tree) *diagnose.Finding {
 
 // acceptsConnections says whether a socket starts one service for each connection.
 func acceptsConnections(tree *diagnose.Tree, socket string) bool {
-	for _, l := range unitSettings(tree.Lines(unitFile(tree, socket))) {
+	for _, l := range config.UnitSettings(tree.Lines(config.UnitFile(tree, socket))) {
 		if l.Key == "Accept" && (strings.EqualFold(l.Value, "yes") || strings.EqualFold(l.Value, "true")) {
 			return true
 		}
@@ -254,17 +219,17 @@ func findSeparation(s *diagnose.System) []diagnose.Finding {
 		return nil
 	}
 	var out []diagnose.Finding
-	accounts, _ := parsePasswd(tree.Lines(passwdPath))
+	accounts, _ := config.ParsePasswd(tree.Lines(config.PasswdPath))
 	found := len(accounts) == 0 || declaredIn(tree, "sysusers.d", "sshd")
 	for _, a := range accounts {
-		found = found || a.name == "sshd"
+		found = found || a.Name == "sshd"
 	}
-	if !found && loginsElsewhere(tree, &sshdConfig{}) == "" {
+	if !found && loginsElsewhere(tree, &config.SSHDConfig{}) == "" {
 		out = append(out, diagnose.Finding{
 			ID: "sshd-user-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.93,
-			Title:    "The server sshd does not start, because " + passwdPath + " has no user sshd.",
-			Evidence: []diagnose.Evidence{fileEvidence(passwdPath, 0, "it has no line for sshd")},
-			Repair:   repairFiles("Add a system user sshd without a password and a shell.", passwdPath, shadowPath),
+			Title:    "The server sshd does not start, because " + config.PasswdPath + " has no user sshd.",
+			Evidence: []diagnose.Evidence{config.FileEvidence(config.PasswdPath, 0, "it has no line for sshd")},
+			Repair:   repairFiles("Add a system user sshd without a password and a shell.", config.PasswdPath, config.ShadowPath),
 			ByHand:   "Add it with useradd --system --home-dir /run/sshd --shell /usr/sbin/nologin sshd.",
 		})
 	}
@@ -283,13 +248,13 @@ func findSeparation(s *diagnose.System) []diagnose.Finding {
 		case !info.IsDir():
 			why = "it is no folder"
 		case diagnose.OwnerOf(info).UID != 0 || info.Mode()&0o022 != 0:
-			why = "it does not belong to root alone: its mode is " + modeText(info)
+			why = "it does not belong to root alone: its mode is " + config.ModeText(info)
 		}
 		if why != "" {
 			out = append(out, diagnose.Finding{
 				ID: "sshd-folder-unsafe", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.93,
 				Title:    "The server sshd does not start, because of its folder " + folder + ": " + why + ".",
-				Evidence: []diagnose.Evidence{fileEvidence(folder, 0, why)},
+				Evidence: []diagnose.Evidence{config.FileEvidence(folder, 0, why)},
 				Repair:   repairFiles("Make "+folder+" a folder of root with the mode 0711.", folder),
 			})
 		}

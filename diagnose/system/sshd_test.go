@@ -3,9 +3,9 @@ package system
 import (
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func removeHostKeys(m machine) {
@@ -21,25 +21,25 @@ func keysOfTheFirstBoot(m machine) {
 }
 
 func init() {
-	config := func(line string) func(machine) {
+	sshd := func(line string) func(machine) {
 		return func(m machine) { m.add("/etc/ssh/sshd_config", line+"\n") }
 	}
 	blocks := diagnose.BlocksAccess
 	addAccessCases("debian-bios", []accessCase{
-		{"misspelt keyword", config("PermitRootLoginn yes"), "sshd-config-invalid", blocks, "permitrootlogin is near", 8},
-		{"bad value", config("PermitRootLogin yess"), "sshd-config-invalid", blocks, `permitrootlogin cannot be "yess"`, 8},
-		{"bad port", config("Port 99999"), "sshd-config-invalid", blocks, "port", 8},
-		{"no value", config("AllowUsers"), "sshd-config-invalid", blocks, "no value", 8},
-		{"near miss: a port that is a comment", config("Port #22"), "sshd-config-invalid", nearMiss, "", 0},
-		{"an address without a value", config("ListenAddress"), "sshd-config-invalid", blocks, "no value", 8},
-		{"a host key without a value", config("HostKey"), "sshd-config-invalid", blocks, "no value", 8},
-		{"a subsystem without a value", config("Subsystem"), "sshd-config-invalid", blocks, "no value", 8},
-		{"two values", config("PermitRootLogin no thanks"), "sshd-config-invalid", blocks, "more than one", 8},
-		{"open quotation", config(`Banner "/etc/issue`), "sshd-config-invalid", blocks, "quotation", 8},
-		{"global in Match", config("Match User alice\n  Port 23"), "sshd-config-invalid", blocks, "Match", 9},
-		{"bad Match", config("Match Usr alice"), "sshd-config-invalid", blocks, "usr", 8},
-		{"second sftp", config("Subsystem sftp internal-sftp"), "sshd-config-invalid", blocks, "twice", 8},
-		{"command without user", config("AuthorizedKeysCommand /usr/bin/keys"), "sshd-config-invalid", blocks, "authorizedkeyscommanduser", 8},
+		{"misspelt keyword", sshd("PermitRootLoginn yes"), "sshd-config-invalid", blocks, "permitrootlogin is near", 8},
+		{"bad value", sshd("PermitRootLogin yess"), "sshd-config-invalid", blocks, `permitrootlogin cannot be "yess"`, 8},
+		{"bad port", sshd("Port 99999"), "sshd-config-invalid", blocks, "port", 8},
+		{"no value", sshd("AllowUsers"), "sshd-config-invalid", blocks, "no value", 8},
+		{"near miss: a port that is a comment", sshd("Port #22"), "sshd-config-invalid", nearMiss, "", 0},
+		{"an address without a value", sshd("ListenAddress"), "sshd-config-invalid", blocks, "no value", 8},
+		{"a host key without a value", sshd("HostKey"), "sshd-config-invalid", blocks, "no value", 8},
+		{"a subsystem without a value", sshd("Subsystem"), "sshd-config-invalid", blocks, "no value", 8},
+		{"two values", sshd("PermitRootLogin no thanks"), "sshd-config-invalid", blocks, "more than one", 8},
+		{"open quotation", sshd(`Banner "/etc/issue`), "sshd-config-invalid", blocks, "quotation", 8},
+		{"global in Match", sshd("Match User alice\n  Port 23"), "sshd-config-invalid", blocks, "Match", 9},
+		{"bad Match", sshd("Match Usr alice"), "sshd-config-invalid", blocks, "usr", 8},
+		{"second sftp", sshd("Subsystem sftp internal-sftp"), "sshd-config-invalid", blocks, "twice", 8},
+		{"command without user", sshd("AuthorizedKeysCommand /usr/bin/keys"), "sshd-config-invalid", blocks, "authorizedkeyscommanduser", 8},
 		{"broken drop-in", func(m machine) {
 			m.write("/etc/ssh/sshd_config.d/50-local.conf", "# ours\nPasswordAuthentication nope\n")
 		},
@@ -56,7 +56,7 @@ func init() {
 			m.program("/usr/sbin/sshd", "\x00permitrootlogin\x00authorizedkeysfile\x00x11displayoffset\x00include\x00kbdinteractiveauthentication\x00usepam\x00x11forwarding\x00printmotd\x00acceptenv\x00subsystem\x00hpndisabled\x00")
 			m.add("/etc/ssh/sshd_config", "HPNDisabled no\n")
 		}, "sshd-config-invalid", nearMiss, "", 0},
-		{"near miss: odd and right", config("port=22\n\tPERMITROOTLOGIN \"without-password\" # really\nListenAddress [::]:22\nListenAddress 0.0.0.0\nMaxStartups 10:30:100\n" +
+		{"near miss: odd and right", sshd("port=22\n\tPERMITROOTLOGIN \"without-password\" # really\nListenAddress [::]:22\nListenAddress 0.0.0.0\nMaxStartups 10:30:100\n" +
 			"LoginGraceTime 1m30s\nClientAliveInterval 5m\nProtocol 2\nUsePrivilegeSeparation sandbox\nInclude /etc/ssh/none/*.conf\nRekeyLimit default none\nMatch all\nPort 22\n" +
 			"Match User git,deploy Address 192.0.2.0/24\n  PermitTTY no\n  AllowTcpForwarding local"), "sshd-config-invalid", nearMiss, "", 0},
 		{"near miss: a backup is not included", func(m machine) { m.write("/etc/ssh/sshd_config.d/old.conf.bak", "Nonsense\n") }, "sshd-config-invalid", nearMiss, "", 0},
@@ -155,33 +155,13 @@ func init() {
 	})
 }
 
-func FuzzSSHDConfig(f *testing.F) {
-	f.Add("Port #22\nListenAddress\nHostKey\nSubsystem\nSubsystem sftp x\n")
-	f.Add("Port 22\nMatch User a\n PermitRootLogin no\n")
-	f.Add("Include *.conf\nSubsystem sftp \"a b\nListenAddress [::]:x\nMaxStartups 1:2:3\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		tree := diagnose.NewTree(fstest.MapFS{"etc/ssh/sshd_config": {Data: []byte(text)}, "etc/ssh/a.conf": {Data: []byte("Include *.conf\n" + text)}})
-		c := readSSHDConfig(tree)
-		if c.files > maxConfigFiles+1000 {
-			t.Errorf("%d files", c.files)
-		}
-		for _, s := range c.settings {
-			if s.line < 1 || s.keyword == "" {
-				t.Errorf("%+v", s)
-			}
-		}
-		c.ports()
-		c.compareKeywords([]byte(text))
-	})
-}
-
 func FuzzAuthorizedKeys(f *testing.F) {
 	f.Add(authorizedKey)
 	f.Add(`command="echo \"x y\"",no-pty ` + authorizedKey)
 	f.Add("ssh-rsa AAAA\n\"\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, k := range parseAuthorizedKeys(strings.Split(text, "\n")) {
-			if k.valid != (k.why == "") {
+		for _, k := range config.ParseAuthorizedKeys(strings.Split(text, "\n")) {
+			if k.Valid != (k.Why == "") {
 				t.Errorf("%+v", k)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 func storageRules() []diagnose.Rule {
@@ -26,10 +27,10 @@ func needsGroup(s *diagnose.System, group string) bool {
 	if s.Files == nil {
 		return true
 	}
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
 		named := strings.HasPrefix(e.Source, "/dev/mapper/"+diagnose.MapperName(group, "")) || strings.HasPrefix(e.Source, "/dev/"+group+"/")
-		tag := parseDeviceName(e.Source)
-		if (named || tag.Tag == "UUID" || tag.Tag == "LABEL") && e.mountSeverity(s) == diagnose.BlocksBoot && len(findDevices(s, tag)) == 0 {
+		tag := config.ParseDeviceName(e.Source)
+		if (named || tag.Tag == "UUID" || tag.Tag == "LABEL") && e.MountSeverity(s) == diagnose.BlocksBoot && len(config.FindDevices(s, tag)) == 0 {
 			return true
 		}
 	}
@@ -45,7 +46,7 @@ func lookGroups(s *diagnose.System) []diagnose.Finding {
 		f := diagnose.Finding{
 			ID: "volume-group-incomplete", Stage: diagnose.Root, Severity: diagnose.Degrades, Confidence: 0.9,
 			Title:    fmt.Sprintf("The volume group %s lacks %d of its physical volumes.", g.Name, len(g.Missing)),
-			Evidence: []diagnose.Evidence{deviceEvidence("/dev/"+g.Name, "missing physical volumes: "+strings.Join(g.Missing[:min(len(g.Missing), 8)], ", "))},
+			Evidence: []diagnose.Evidence{config.DeviceEvidence("/dev/"+g.Name, "missing physical volumes: "+strings.Join(g.Missing[:min(len(g.Missing), 8)], ", "))},
 			Explains: []string{"fstab-device-missing", "root-argument-missing", "dracut-argument-missing"},
 			ByHand:   "Connect the missing disk again. Do not remove it from the group, because that deletes the volumes that lie on it.",
 		}
@@ -83,10 +84,10 @@ func lookLVMFiles(s *diagnose.System) []diagnose.Finding {
 			f := diagnose.Finding{
 				ID: "lvm-devices-file", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.75,
 				Title:    fmt.Sprintf("The file %s does not list the physical volume on %s, so that LVM does not use it.", lvmDevicesPath, d.Path),
-				Evidence: []diagnose.Evidence{fileEvidence(lvmDevicesPath, 0, "it has no line with the PVID of "+d.Path), deviceEvidence(d.Path, "a physical volume with UUID "+d.UUID)},
+				Evidence: []diagnose.Evidence{config.FileEvidence(lvmDevicesPath, 0, "it has no line with the PVID of "+d.Path), config.DeviceEvidence(d.Path, "a physical volume with UUID "+d.UUID)},
 				ByHand:   "Run `lvmdevices --adddev` for the device, or delete the file so that LVM looks at all devices.",
 			}
-			switch holdsRoot := slices.Contains(ancestors(s, s.Root), d); {
+			switch holdsRoot := slices.Contains(config.Ancestors(s, s.Root), d); {
 			case mountsBelow(s, d.Path):
 				f.Severity = diagnose.BlocksBoot
 			case !holdsRoot: // a disk of another system
@@ -110,7 +111,7 @@ func lookLVMFiles(s *diagnose.System) []diagnose.Finding {
 			out = append(out, diagnose.Finding{
 				ID: "lvm-filter", Stage: diagnose.Root, Severity: diagnose.BlocksBoot, Confidence: 0.9,
 				Title:    fmt.Sprintf("Line %d of %s makes LVM leave out every device.", i+1, lvmConfigPath),
-				Evidence: []diagnose.Evidence{fileEvidence(lvmConfigPath, i+1, line)},
+				Evidence: []diagnose.Evidence{config.FileEvidence(lvmConfigPath, i+1, line)},
 				Repair: &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment, and build the initramfs anew.", i+1, lvmConfigPath),
 					Consent: diagnose.ConsentBoot, Writes: []string{lvmConfigPath}},
 			})
@@ -121,12 +122,12 @@ func lookLVMFiles(s *diagnose.System) []diagnose.Finding {
 
 // mountsBelow says whether the boot waits for a file system that lies on a device and is not the root, which the initramfs activates by itself.
 func mountsBelow(s *diagnose.System, name string) bool {
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
-		if e.Target == "/" || e.mountSeverity(s) != diagnose.BlocksBoot {
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
+		if e.Target == "/" || e.MountSeverity(s) != diagnose.BlocksBoot {
 			continue
 		}
-		for _, d := range findDevices(s, parseDeviceName(e.Source)) {
-			if slices.ContainsFunc(ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path == name }) {
+		for _, d := range config.FindDevices(s, config.ParseDeviceName(e.Source)) {
+			if slices.ContainsFunc(config.Ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path == name }) {
 				return true
 			}
 		}
@@ -141,7 +142,7 @@ func lookArrays(s *diagnose.System) []diagnose.Finding {
 		for _, m := range a.Members[:min(len(a.Members), 16)] {
 			members = append(members, fmt.Sprintf("%s (%s, %d events)", m.Path, m.Role, m.Events))
 		}
-		evidence := []diagnose.Evidence{deviceEvidence(a.Path, fmt.Sprintf("%s with %d of %d members: %s", a.Level, a.Present, a.Wanted, strings.Join(members, ", ")))}
+		evidence := []diagnose.Evidence{config.DeviceEvidence(a.Path, fmt.Sprintf("%s with %d of %d members: %s", a.Level, a.Present, a.Wanted, strings.Join(members, ", ")))}
 		switch {
 		case !a.Started:
 			f := diagnose.Finding{
@@ -170,9 +171,9 @@ func needsArray(s *diagnose.System, array string) bool {
 	if s.Files == nil {
 		return true
 	}
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
-		if tag := parseDeviceName(e.Source); tag.Tag != "" && e.mountSeverity(s) == diagnose.BlocksBoot && !isRemovableName(tag.Value) &&
-			(e.Source == array || len(findDevices(s, tag)) == 0) {
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
+		if tag := config.ParseDeviceName(e.Source); tag.Tag != "" && e.MountSeverity(s) == diagnose.BlocksBoot && !config.IsRemovableName(tag.Value) &&
+			(e.Source == array || len(config.FindDevices(s, tag)) == 0) {
 			return true
 		}
 	}
@@ -212,7 +213,7 @@ func lookDisks(s *diagnose.System) []diagnose.Finding {
 // holdsRoot says whether a file system of the examined system lies on a disk.
 func holdsRoot(s *diagnose.System, disk string) bool {
 	return slices.ContainsFunc(s.Devices, func(d diagnose.Device) bool {
-		return d.MountedAt != "" && slices.ContainsFunc(ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path == disk })
+		return d.MountedAt != "" && slices.ContainsFunc(config.Ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path == disk })
 	})
 }
 
@@ -221,7 +222,7 @@ func isDamagedOn(s *diagnose.System, disk string) bool {
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		damaged := d.MountError != "" || slices.ContainsFunc(s.Checks, func(c diagnose.Check) bool { return c.Device == d.Path && c.Damaged })
-		if damaged && slices.ContainsFunc(ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path == disk }) {
+		if damaged && slices.ContainsFunc(config.Ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path == disk }) {
 			return true
 		}
 	}

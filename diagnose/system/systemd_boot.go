@@ -7,36 +7,23 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
-// parseEntryFile reads a file of the Boot Loader Specification.
-func parseEntryFile(lines []string) map[string][]settingLine {
-	out := map[string][]settingLine{}
-	for i, line := range lines {
-		line = strings.TrimSpace(line)
-		key, value, _ := strings.Cut(strings.ReplaceAll(line, "\t", " "), " ")
-		if key == "" || key[0] == '#' {
-			continue
-		}
-		out[key] = append(out[key], settingLine{Name: key, Value: strings.TrimSpace(value), Line: i + 1})
-	}
-	return out
-}
-
-// specificationEntries reads at most maxSmallFiles entries in a folder, the newest first. d is the device that their paths start from; nil: /boot or the root.
-func specificationEntries(s *diagnose.System, t *diagnose.Tree, folder string, d *diagnose.Device, loader string, variables []settingLine) []loadEntry {
+// specificationEntries reads at most config.MaxSmallFiles entries in a folder, the newest first. d is the device that their paths start from; nil: /boot or the root.
+func specificationEntries(s *diagnose.System, t *diagnose.Tree, folder string, d *diagnose.Device, loader string, variables []config.SettingLine) []loadEntry {
 	files := t.Match(folder, "*.conf")
 	slices.SortStableFunc(files, func(a, b string) int {
 		return compareVersions(strings.TrimSuffix(b, ".conf"), strings.TrimSuffix(a, ".conf"))
 	})
 	var out []loadEntry
 	hidden := bootHiddenOnce(s)
-	for _, file := range files[:min(len(files), maxSmallFiles)] {
-		text, err := t.ReadAtMost(file, maxSmallFile)
+	for _, file := range files[:min(len(files), config.MaxSmallFiles)] {
+		text, err := t.ReadAtMost(file, config.MaxSmallFile)
 		if err != nil {
 			continue
 		}
-		fields := parseEntryFile(diagnose.SplitLines(string(text)))
+		fields := config.ParseEntryFile(diagnose.SplitLines(string(text)))
 		e := loadEntry{Loader: loader, File: file, ID: strings.TrimSuffix(path.Base(file), ".conf"), Line: 1}
 		for _, v := range fields["title"] {
 			e.Title = v.Value
@@ -54,10 +41,10 @@ func specificationEntries(s *diagnose.System, t *diagnose.Tree, folder string, d
 		}
 		for _, v := range fields["options"] {
 			e.OptionsLine = v.Line
-			for _, option := range splitArguments(v.Value) {
+			for _, option := range config.SplitArguments(v.Value) {
 				if name, found := strings.CutPrefix(option, "$"); found {
-					if set, ok := lastSetting(variables, name); ok {
-						e.Options = append(e.Options, splitArguments(set.Value)...)
+					if set, ok := config.LastSetting(variables, name); ok {
+						e.Options = append(e.Options, config.SplitArguments(set.Value)...)
 					}
 					continue
 				}
@@ -77,22 +64,22 @@ func systemdBootEntries(s *diagnose.System) []loadEntry {
 		d := &s.Devices[i]
 		isESP := strings.EqualFold(d.PartType, espTypeGUID)
 		tree, folder := treeOf(s, d)
-		if len(out) >= maxSmallFiles {
+		if len(out) >= config.MaxSmallFiles {
 			break
 		}
 		if tree == nil || (!isESP && !strings.EqualFold(d.PartType, bootTypeGUID)) {
 			continue
 		}
 		if isESP {
-			for _, v := range parseEntryFile(tree.Lines(path.Join(folder, "loader/loader.conf")))["default"] {
+			for _, v := range config.ParseEntryFile(tree.Lines(path.Join(folder, "loader/loader.conf")))["default"] {
 				wanted = v.Value
 			}
 		}
 		out = append(out, specificationEntries(s, tree, path.Join(folder, "loader/entries"), d, bySystemdBoot, nil)...)
 		images := tree.Match(path.Join(folder, "EFI/Linux"), "*.efi")
-		for _, file := range images[:min(len(images), maxSmallFiles)] {
+		for _, file := range images[:min(len(images), config.MaxSmallFiles)] {
 			out = append(out, loadEntry{Loader: bySystemdBoot, File: file, ID: path.Base(file),
-				Kernel: bootFile{Tree: tree, Path: file, Shown: file, Found: true}, Options: unifiedOptions(tree, file)})
+				Kernel: bootFile{Tree: tree, Path: file, Shown: file, Found: true}, Options: config.UnifiedOptions(tree, file)})
 		}
 	}
 	for i := range out {
@@ -131,7 +118,7 @@ func emptySystemdBoot(s *diagnose.System) []diagnose.Finding {
 		}) {
 			return nil
 		}
-		loader = append(loader, deviceEvidence(d.Path, "no file in loader/entries ends in .conf, and none in EFI/Linux in .efi"))
+		loader = append(loader, config.DeviceEvidence(d.Path, "no file in loader/entries ends in .conf, and none in EFI/Linux in .efi"))
 	}
 	if len(loader) == 0 || len(systemdBootEntries(s))+len(extlinuxEntries(s)) > 0 {
 		return nil

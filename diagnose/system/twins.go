@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
 
 // lookTwins finds file systems, volumes and partitions that have the same identity on two disks, as a disk and its copy have. The boot takes the
@@ -63,7 +64,7 @@ func btrfsDevices(d *diagnose.Device) uint64 {
 
 // areOne says whether two devices are one thing: one lies on the other, or both are paths to one disk, as with multipath.
 func areOne(s *diagnose.System, a, b *diagnose.Device) bool {
-	below, beside := ancestors(s, a.Path), ancestors(s, b.Path)
+	below, beside := config.Ancestors(s, a.Path), config.Ancestors(s, b.Path)
 	if slices.Contains(below, b) || slices.Contains(beside, a) {
 		return true
 	}
@@ -91,7 +92,7 @@ func twinFinding(identity string, twins []*diagnose.Device) diagnose.Finding {
 	var names []string
 	for _, d := range twins {
 		names = append(names, d.Path)
-		f.Evidence = append(f.Evidence, deviceEvidence(d.Path, identity))
+		f.Evidence = append(f.Evidence, config.DeviceEvidence(d.Path, identity))
 	}
 	f.Title = fmt.Sprintf("The devices %s have the same %s, so that each boot takes the one that it finds first.", strings.Join(names, " and "), identity)
 	return f

@@ -8,10 +8,8 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 )
-
-// unitFolders are where systemd looks for units, the strongest first; /run is empty on a machine that is off.
-var unitFolders = []string{"/etc/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 
 // Units without which a boot does not reach its default target, and units without which much is lost.
 var (
@@ -31,28 +29,14 @@ func unitRules() []diagnose.Rule {
 
 // unitExists says whether systemd finds a unit of a name.
 func unitExists(t *diagnose.Tree, name string) bool {
-	return slices.ContainsFunc(unitFolders, func(folder string) bool {
+	return slices.ContainsFunc(config.UnitFolders, func(folder string) bool {
 		_, err := t.Lstat(path.Join(folder, name))
 		return err == nil
 	})
 }
 
-// isMasked says whether /etc masks a unit: a link to /dev/null or an empty file.
-func isMasked(t *diagnose.Tree, name string) bool {
-	at := path.Join("/etc/systemd/system", name)
-	info, err := t.Lstat(at)
-	if err != nil {
-		return false
-	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		target, err := t.ReadLink(at)
-		return err == nil && target == "/dev/null"
-	}
-	return info.Mode().IsRegular() && info.Size() == 0
-}
-
 func lookDefaultTarget(s *diagnose.System) []diagnose.Finding {
-	if !usesSystemd(s.Files) {
+	if !config.UsesSystemd(s.Files) {
 		return nil
 	}
 	const link = "/etc/systemd/system/default.target"
@@ -60,9 +44,9 @@ func lookDefaultTarget(s *diagnose.System) []diagnose.Finding {
 	f.Repair = &diagnose.Repair{Summary: "Let " + link + " lead to multi-user.target.", Consent: diagnose.ConsentFiles, Writes: []string{link}}
 	info, err := s.Files.Lstat(link)
 	if err != nil {
-		if isNotExist(err) && !unitExists(s.Files, "default.target") && unitExists(s.Files, "basic.target") {
+		if config.IsNotExist(err) && !unitExists(s.Files, "default.target") && unitExists(s.Files, "basic.target") {
 			f.ID, f.Title = "default-target-missing", "The init systemd has no default.target, so that it does not know what to start."
-			f.Evidence = []diagnose.Evidence{fileEvidence(link, 0, "it does not exist, nor does one below /usr/lib/systemd/system")}
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(link, 0, "it does not exist, nor does one below /usr/lib/systemd/system")}
 			return []diagnose.Finding{f}
 		}
 		return nil
@@ -74,7 +58,7 @@ func lookDefaultTarget(s *diagnose.System) []diagnose.Finding {
 	if err != nil {
 		return nil
 	}
-	f.Evidence = []diagnose.Evidence{fileEvidence(link, 0, "a link to "+target)}
+	f.Evidence = []diagnose.Evidence{config.FileEvidence(link, 0, "a link to "+target)}
 	switch name := path.Base(target); {
 	case target == "/dev/null":
 		f.ID, f.Title = "default-target-masked", "The unit default.target is masked, so that systemd starts nothing."
@@ -82,7 +66,7 @@ func lookDefaultTarget(s *diagnose.System) []diagnose.Finding {
 		f.ID, f.Title, f.Confidence = "default-target-rescue", "The system starts "+name+" by default.", 0.9
 	case !unitExists(s.Files, name):
 		f.ID, f.Title = "default-target-missing", "The unit default.target leads to "+name+", which does not exist."
-	case isMasked(s.Files, name):
+	case config.IsMasked(s.Files, name):
 		f.ID, f.Title = "default-target-masked", "The unit default.target leads to "+name+", which is masked."
 		f.Repair = nil
 		f.ByHand = "Remove the link /etc/systemd/system/" + name + "."
@@ -93,19 +77,19 @@ func lookDefaultTarget(s *diagnose.System) []diagnose.Finding {
 }
 
 func lookMaskedUnits(s *diagnose.System) []diagnose.Finding {
-	if !usesSystemd(s.Files) {
+	if !config.UsesSystemd(s.Files) {
 		return nil
 	}
 	var out []diagnose.Finding
 	for _, name := range slices.Concat(requiredUnits, importantUnits) {
-		if !isMasked(s.Files, name) {
+		if !config.IsMasked(s.Files, name) {
 			continue
 		}
 		at := path.Join("/etc/systemd/system", name)
 		f := diagnose.Finding{
 			ID: "unit-masked", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.9,
 			Title:    fmt.Sprintf("The unit %s is masked, and other units need it.", name),
-			Evidence: []diagnose.Evidence{fileEvidence(at, 0, "it masks the unit")},
+			Evidence: []diagnose.Evidence{config.FileEvidence(at, 0, "it masks the unit")},
 			Repair:   &diagnose.Repair{Summary: "Remove " + at + ".", Consent: diagnose.ConsentFiles, Writes: []string{at}},
 		}
 		if slices.Contains(requiredUnits, name) {
@@ -120,12 +104,12 @@ const selinuxPath = "/etc/selinux/config"
 
 // lookSELinux finds what keeps a system with SELinux from its boot.
 func lookSELinux(s *diagnose.System) []diagnose.Finding {
-	settings := shellSettings(s.Files.Lines(selinuxPath))
-	mode, found := lastSetting(settings, "SELINUX")
+	settings := config.ShellSettings(s.Files.Lines(selinuxPath))
+	mode, found := config.LastSetting(settings, "SELINUX")
 	if !found {
 		return nil
 	}
-	evidence := fileEvidence(selinuxPath, mode.Line, "SELINUX="+mode.Value)
+	evidence := config.FileEvidence(selinuxPath, mode.Line, "SELINUX="+mode.Value)
 	switch strings.ToLower(mode.Value) {
 	case "disabled", "permissive":
 		return nil
@@ -139,15 +123,15 @@ func lookSELinux(s *diagnose.System) []diagnose.Finding {
 				Writes: []string{selinuxPath}, Loses: "SELinux only reports until someone sets it to enforcing."},
 		}}
 	}
-	kind := settingLine{Value: "targeted"}
-	if set, found := lastSetting(settings, "SELINUXTYPE"); found {
+	kind := config.SettingLine{Value: "targeted"}
+	if set, found := config.LastSetting(settings, "SELINUXTYPE"); found {
 		kind = set
 	}
 	if folder := "/etc/selinux/" + kind.Value + "/policy"; !strings.ContainsAny(kind.Value, "/ ") && len(s.Files.Match(folder, "policy.*")) == 0 {
 		f := diagnose.Finding{
 			ID: "selinux-policy-missing", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.95,
 			Title:    fmt.Sprintf("SELinux is enforcing, and its policy %s is missing, so that init stops.", kind.Value),
-			Evidence: []diagnose.Evidence{evidence, fileEvidence(folder, 0, "it holds no policy")},
+			Evidence: []diagnose.Evidence{evidence, config.FileEvidence(folder, 0, "it holds no policy")},
 			ByHand:   "Install the package of the policy again, or boot once with enforcing=0.",
 		}
 		var whole []string
@@ -186,7 +170,7 @@ func lookLabels(s *diagnose.System, mode diagnose.Evidence) []diagnose.Finding {
 	f := diagnose.Finding{
 		ID: "selinux-unlabelled", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9,
 		Title:    fmt.Sprintf("SELinux is enforcing, and %s has no label.", strings.Join(bare, ", ")),
-		Evidence: []diagnose.Evidence{mode, fileEvidence(bare[0], 0, "it has no SELinux label")},
+		Evidence: []diagnose.Evidence{mode, config.FileEvidence(bare[0], 0, "it has no SELinux label")},
 		Repair: &diagnose.Repair{Summary: "Make /.autorelabel, so that the next boot labels all files and starts once more.", Consent: diagnose.ConsentFiles,
 			Writes: []string{"/.autorelabel"}},
 	}
@@ -200,7 +184,7 @@ func lookLabels(s *diagnose.System, mode diagnose.Evidence) []diagnose.Finding {
 func lookMachineID(s *diagnose.System) []diagnose.Finding {
 	const name = "/etc/machine-id"
 	lines := s.Files.Lines(name)
-	if len(lines) == 0 || !usesSystemd(s.Files) {
+	if len(lines) == 0 || !config.UsesSystemd(s.Files) {
 		return nil
 	}
 	id := strings.TrimSpace(lines[0])
@@ -211,7 +195,7 @@ func lookMachineID(s *diagnose.System) []diagnose.Finding {
 	return []diagnose.Finding{{
 		ID: "machine-id-invalid", Stage: diagnose.Init, Severity: diagnose.Degrades, Confidence: 0.85,
 		Title:    "Line 1 of /etc/machine-id is not an id of 32 hexadecimal digits, so that the journal and dbus fail.",
-		Evidence: []diagnose.Evidence{fileEvidence(name, 1, id)},
+		Evidence: []diagnose.Evidence{config.FileEvidence(name, 1, id)},
 		Repair: &diagnose.Repair{Summary: "Empty /etc/machine-id, so that the next boot writes a new id.", Consent: diagnose.ConsentFiles, Writes: []string{name},
 			Loses: "Leases of DHCP and the journal go on under a new id."},
 	}}

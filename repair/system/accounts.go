@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 	rules "salvor/diagnose/system"
 )
 
@@ -58,7 +59,7 @@ func removeEvidence(_ context.Context, c *repairCase) error {
 // backupLines are the lines of the system's own backup of a file, by the name that each begins with. Broken ones are left out.
 func (c *repairCase) backupLines(file string) map[string]string {
 	lines := c.system.Files.Lines(file + "-")
-	broken, _ := rules.BrokenAccountLines(file, lines)
+	broken, _ := config.BrokenAccountLines(file, lines)
 	out := map[string]string{}
 	for i, line := range lines {
 		name, _, found := strings.Cut(line, ":")
@@ -117,7 +118,7 @@ func restoreEntries(_ context.Context, c *repairCase) error {
 	if err != nil {
 		return err
 	}
-	broken, known := rules.BrokenAccountLines(file, diagnose.SplitLines(text))
+	broken, known := config.BrokenAccountLines(file, diagnose.SplitLines(text))
 	if !known {
 		return c.unsupported("%s is no file of accounts", file)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 	rules "salvor/diagnose/system"
 	"salvor/repair"
 )
@@ -240,7 +241,7 @@ func allowDriver(ctx context.Context, c *repairCase) error {
 		case at.Text == "MODULES=list":
 			err = c.addModules(modules)
 		case strings.HasPrefix(at.Path, "/etc/dracut"):
-			err = c.editLine(at.Path, at.Line, func(line string) string { return rules.AllowDrivers(line, modules) })
+			err = c.editLine(at.Path, at.Line, func(line string) string { return config.AllowDrivers(line, modules) })
 		}
 		if err != nil {
 			return err
@@ -251,7 +252,7 @@ func allowDriver(ctx context.Context, c *repairCase) error {
 
 // addModules adds modules to those that initramfs-tools takes.
 func (c *repairCase) addModules(modules []string) error {
-	text, err := c.readOptional(rules.InitramfsModulesPath)
+	text, err := c.readOptional(config.InitramfsModulesPath)
 	if err != nil {
 		return err
 	}
@@ -261,7 +262,7 @@ func (c *repairCase) addModules(modules []string) error {
 			text = appendLine(text, m)
 		}
 	}
-	return c.write(rules.InitramfsModulesPath, text)
+	return c.write(config.InitramfsModulesPath, text)
 }
 
 func checkMenuTool(_ context.Context, c *repairCase) error {
@@ -304,7 +305,7 @@ func correctStub(_ context.Context, c *repairCase) error {
 		return c.unsupported("the file system that holds /boot is not known")
 	}
 	return c.editLine(at.Path, at.Line, func(line string) string {
-		tag, value := rules.GrubSearch(line)
+		tag, value := config.GrubSearch(line)
 		to := map[string]string{"UUID": boot.UUID, "LABEL": boot.Label}[tag]
 		if to == "" || strings.ContainsAny(to, " \t\"'$\\") {
 			return line

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 	rules "salvor/diagnose/system"
 )
 
@@ -56,7 +57,7 @@ func replaceArgument(text, from, to string) string {
 
 // commandLineFiles are the files that hold kernel command lines, those from which a loader's configuration is made among them.
 func (c *repairCase) commandLineFiles(file string) []string {
-	out := []string{file, grubDefaultsPath, rules.KernelCommandLinePath}
+	out := []string{file, grubDefaultsPath, config.KernelCommandLinePath}
 	if strings.HasSuffix(file, ".conf") && path.Base(path.Dir(file)) == "entries" {
 		out = append(out, c.system.Files.Match(path.Dir(file), "*.conf")...)
 		for _, block := range []string{"/boot/grub/grubenv", "/boot/grub2/grubenv"} {
@@ -97,7 +98,7 @@ func (c *repairCase) editArgument(from, to string) error {
 		}
 		after := replaceArgument(text, from, to)
 		switch {
-		case file == rules.KernelCommandLinePath: // its lines are arguments from their beginning
+		case file == config.KernelCommandLinePath: // its lines are arguments from their beginning
 			after = editLines(text, func(line string) string { return strings.TrimPrefix(replaceArgument(" "+line, from, to), " ") })
 		case path.Base(file) == "grubenv":
 			after = environmentBlock(replaceInEnvironment(text, from, to), "", "")

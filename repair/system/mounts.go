@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 	rules "salvor/diagnose/system"
 )
 
@@ -56,7 +57,7 @@ func correctDevice(_ context.Context, c *repairCase) error {
 		})
 	}
 	return c.editLine(fstabPath, at.Line, func(line string) string {
-		return editField(line, 3, func(list string) string { return addOptions(list, rules.WaitOptions(c.system.Files)...) })
+		return editField(line, 3, func(list string) string { return addOptions(list, config.WaitOptions(c.system.Files)...) })
 	})
 }
 
@@ -74,7 +75,7 @@ func correctContainer(_ context.Context, c *repairCase) error {
 		for _, e := range c.finding.Evidence {
 			err := c.editText(e.Path, func(text string) string { // one of the lines may have the option already
 				return replaceLine(text, e.Line, func(line string) string {
-					options := rules.WaitOptions(c.system.Files)
+					options := config.WaitOptions(c.system.Files)
 					if e.Path == at.Path {
 						options = []string{"nofail"}
 						line = editField(line, 2, func(key string) string { return cmp.Or(key, "none") })
@@ -100,7 +101,7 @@ func correctSubvolume(_ context.Context, c *repairCase) error {
 	return c.editLine(fstabPath, at.Line, func(line string) string {
 		return editField(line, 3, func(list string) string {
 			if replacement == "" {
-				return addOptions(list, rules.WaitOptions(c.system.Files)...)
+				return addOptions(list, config.WaitOptions(c.system.Files)...)
 			}
 			return nameSubvolume(list, replacement)
 		})
@@ -119,7 +120,7 @@ func nameSubvolume(list, name string) string {
 }
 
 func correctType(ctx context.Context, c *repairCase) error {
-	if d := c.evidenceDevice(); d != nil && rules.IsMountable(d.FS) {
+	if d := c.evidenceDevice(); d != nil && config.IsMountable(d.FS) {
 		return c.editLine(fstabPath, c.firstEvidence().Line, func(line string) string {
 			return editField(line, 2, func(string) string { return d.FS })
 		})
@@ -133,7 +134,7 @@ func correctOption(ctx context.Context, c *repairCase) error {
 	err := c.editText(fstabPath, func(text string) string {
 		return replaceLine(text, at.Line, func(line string) string {
 			for range 8 { // options of one line
-				bad, like := rules.CorrectOption(line)
+				bad, like := config.CorrectOption(line)
 				if like == "" {
 					break
 				}

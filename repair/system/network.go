@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 	rules "salvor/diagnose/system"
 )
 
@@ -60,7 +61,7 @@ func correctStanzas(text string, numbers ...int) string {
 		line, _ := cutEnd(lines[number-1])
 		last := number
 		if fields := strings.Fields(line); len(fields) > 0 && fields[0] == "iface" {
-			for last < len(lines) && !rules.IsStanzaStart(lines[last]) {
+			for last < len(lines) && !config.IsStanzaStart(lines[last]) {
 				last++
 			}
 			if corrected := correctStanza(fields, lines[number:last]); corrected != "" {
@@ -82,7 +83,7 @@ func correctStanzas(text string, numbers ...int) string {
 // methodAlone is the method that stands on a line of its own below a stanza's first line; empty where none does.
 func methodAlone(family string, options []string) string {
 	for _, o := range options {
-		if fields := strings.Fields(o); len(fields) == 1 && rules.CorrectMethod(family, fields[0]) == fields[0] {
+		if fields := strings.Fields(o); len(fields) == 1 && config.CorrectMethod(family, fields[0]) == fields[0] {
 			return fields[0]
 		}
 	}
@@ -119,7 +120,7 @@ func correctStanza(fields, options []string) string {
 	case family != "inet" && family != "inet6":
 		return ""
 	case len(fields) > 3:
-		method = rules.CorrectMethod(family, fields[3])
+		method = config.CorrectMethod(family, fields[3])
 	case alone != "":
 		method = alone
 	case has("address"):
@@ -184,7 +185,7 @@ func configureOnly(_ context.Context, c *repairCase) error {
 	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
 		return c.unsupported("the name of the interface %s is not known", mac)
 	}
-	if line := rules.SourceLine(c.system); line != "" && file == "/etc/network/interfaces" {
+	if line := config.SourceLine(c.system); line != "" && file == "/etc/network/interfaces" {
 		return c.editText(file, func(text string) string { return appendLine(text, line) })
 	}
 	if file == "/etc/network/interfaces" {

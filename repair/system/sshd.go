@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
+	"salvor/diagnose/config"
 	rules "salvor/diagnose/system"
 	"salvor/repair"
 )
@@ -21,7 +22,7 @@ func sshdRows() []tableRow {
 		{finding: "sshd-config-invalid", consent: files, change: correctSSHD,
 			does: "makes the lines that sshd refuses comments, with the block of a `Match` line, or renames a file with ten or more of them to NAME" + DisabledEnding},
 		{finding: "sshd-config-missing", consent: files, change: restoreSSHDConfig,
-			does: "copies " + rules.PackagedSSHDConfig + ", with `PasswordAuthentication no` where an account has a key"},
+			does: "copies " + config.PackagedSSHDConfig + ", with `PasswordAuthentication no` where an account has a key"},
 		{finding: "sshd-masked", consent: files, change: enableService, does: "removes the mask and enables the unit"},
 		{finding: "sshd-not-enabled", consent: files, change: enableService, does: "enables the service, or removes /etc/ssh/sshd_not_to_be_run"},
 		{finding: "sshd-user-missing", consent: files, change: addSSHDUser, does: "adds the system user sshd"},
@@ -84,7 +85,7 @@ func restoreSSHDConfig(_ context.Context, c *repairCase) error {
 	if c.exists(file) {
 		return nil
 	}
-	text, err := c.readText(rules.PackagedSSHDConfig)
+	text, err := c.readText(config.PackagedSSHDConfig)
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func enableService(_ context.Context, c *repairCase) error {
 		case name == sshFolder+"/sshd_not_to_be_run" || folder == "/etc/systemd/system": // a mask
 			err = c.removeFile(name)
 		case strings.HasSuffix(folder, ".wants"):
-			unit := rules.UnitFile(c.system.Files, base)
+			unit := config.UnitFile(c.system.Files, base)
 			if unit == "" {
 				return c.unsupported("the unit %s does not exist", base)
 			}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"salvor/diagnose"
-	rules "salvor/diagnose/system"
+	"salvor/diagnose/config"
 )
 
 // systemRows repair what the init system needs to reach its default target.
@@ -65,7 +65,7 @@ func emptyMachineID(_ context.Context, c *repairCase) error {
 }
 
 func restoreTarget(_ context.Context, c *repairCase) error {
-	unit := rules.UnitFile(c.system.Files, "multi-user.target")
+	unit := config.UnitFile(c.system.Files, "multi-user.target")
 	if unit == "" || path.Dir(unit) == "/etc/systemd/system" {
 		return c.unsupported("the system has no multi-user.target")
 	}

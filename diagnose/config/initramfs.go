@@ -1,4 +1,4 @@
-package system
+package config
 
 import (
 	"bufio"
@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,15 +22,15 @@ import (
 // Bounds of an initramfs that is walked.
 const (
 	maxInitramfs      = 1 << 30 // bytes of the image and of all that its compressed parts hold
-	maxInitramfsParts = 64      // compressed parts
+	MaxInitramfsParts = 64      // compressed parts
 	maxInitramfsNames = 100_000
-	maxInitramfsBytes = 16 << 20 // of all names
-	maxInitramfsName  = 1024     // bytes of a name that is examined
+	MaxInitramfsBytes = 16 << 20 // of all names
+	MaxInitramfsName  = 1024     // bytes of a name that is examined
 	maxPathName       = 4096     // bytes of a name that the kernel unpacks
 )
 
-// initramfsContent is what a walk through an initramfs found.
-type initramfsContent struct {
+// InitramfsContent is what a walk through an initramfs found.
+type InitramfsContent struct {
 	// Names are the paths in its archives, without a leading slash or dot.
 	Names map[string]bool
 	// Modules are the names of kernel modules in it, with _ for -, and without their ends.
@@ -65,13 +67,13 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// walkInitramfs reads an initramfs as the kernel does: archives of cpio one behind the other, with zeros between them, the last ones compressed.
+// WalkInitramfs reads an initramfs as the kernel does: archives of cpio one behind the other, with zeros between them, the last ones compressed.
 // See Documentation/driver-api/early-userspace/buffer-format.rst of Linux.
-func walkInitramfs(f *readAtFile) *initramfsContent { return walkInitramfsUpTo(f, maxInitramfs) }
+func WalkInitramfs(f *ReadAtFile) *InitramfsContent { return WalkInitramfsUpTo(f, maxInitramfs) }
 
-// walkInitramfsUpTo reads so many bytes at most.
-func walkInitramfsUpTo(f *readAtFile, limit int64) *initramfsContent {
-	c := &initramfsContent{Names: map[string]bool{}, Modules: map[string]bool{}, left: limit}
+// WalkInitramfsUpTo reads so many bytes at most.
+func WalkInitramfsUpTo(f *ReadAtFile, limit int64) *InitramfsContent {
+	c := &InitramfsContent{Names: map[string]bool{}, Modules: map[string]bool{}, left: limit}
 	if f.Size == 0 {
 		c.Damage = "it is empty"
 		return c
@@ -80,8 +82,8 @@ func walkInitramfsUpTo(f *readAtFile, limit int64) *initramfsContent {
 	return c
 }
 
-// add joins the content of another one, which the kernel unpacks over it.
-func (c *initramfsContent) add(other *initramfsContent) {
+// Add joins the content of another one, which the kernel unpacks over it.
+func (c *InitramfsContent) Add(other *InitramfsContent) {
 	for name := range other.Names {
 		c.Names[name] = true
 	}
@@ -97,7 +99,7 @@ func (c *initramfsContent) add(other *initramfsContent) {
 }
 
 // walk reads archives until the end. depth counts compressions inside of each other.
-func (c *initramfsContent) walk(r io.Reader, f *readAtFile, depth int) {
+func (c *InitramfsContent) walk(r io.Reader, f *ReadAtFile, depth int) {
 	in := bufio.NewReaderSize(&countingReader{r: r, left: &c.left}, 64<<10)
 	for first := true; ; first = false {
 		if !skipZeros(in) {
@@ -127,7 +129,7 @@ func (c *initramfsContent) walk(r io.Reader, f *readAtFile, depth int) {
 }
 
 // fail sorts an error: what is beyond the bounds is no damage.
-func (c *initramfsContent) fail(err error) {
+func (c *InitramfsContent) fail(err error) {
 	switch {
 	case errors.Is(err, errTooManyNames), errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrUnknownDictionary):
 		c.NotExamined = err.Error()
@@ -139,8 +141,8 @@ func (c *initramfsContent) fail(err error) {
 }
 
 // decompress walks through a compressed part; false where nothing follows it that can be read.
-func (c *initramfsContent) decompress(in *bufio.Reader, magic []byte, f *readAtFile, first bool) bool {
-	if c.parts++; c.parts > maxInitramfsParts {
+func (c *InitramfsContent) decompress(in *bufio.Reader, magic []byte, f *ReadAtFile, first bool) bool {
+	if c.parts++; c.parts > MaxInitramfsParts {
 		c.fail(errTooManyNames)
 		return false
 	}
@@ -192,7 +194,7 @@ func (c *initramfsContent) decompress(in *bufio.Reader, magic []byte, f *readAtF
 }
 
 // walkAll walks through what a decompressor returns, and reads it to its end, where its checksum is. It says whether all was whole.
-func (c *initramfsContent) walkAll(z io.Reader, f *readAtFile) bool {
+func (c *InitramfsContent) walkAll(z io.Reader, f *ReadAtFile) bool {
 	c.walk(z, f, 1)
 	if c.Damage != "" || c.NotExamined != "" {
 		return false
@@ -222,7 +224,7 @@ func skipZeros(in *bufio.Reader) bool {
 }
 
 // readArchive reads one archive in the format newc up to its trailer.
-func (c *initramfsContent) readArchive(in *bufio.Reader) error {
+func (c *InitramfsContent) readArchive(in *bufio.Reader) error {
 	head := make([]byte, 110)
 	for {
 		if _, err := io.ReadFull(in, head); err != nil {
@@ -250,7 +252,7 @@ func (c *initramfsContent) readArchive(in *bufio.Reader) error {
 		if text == "TRAILER!!!" {
 			return nil
 		}
-		if c.nameBytes += len(text); len(c.Names) >= maxInitramfsNames || len(text) > maxInitramfsName || c.nameBytes > maxInitramfsBytes {
+		if c.nameBytes += len(text); len(c.Names) >= maxInitramfsNames || len(text) > MaxInitramfsName || c.nameBytes > MaxInitramfsBytes {
 			return errTooManyNames
 		}
 		c.addName(text, size)
@@ -267,7 +269,7 @@ func skipBytes(in *bufio.Reader, n int64) error {
 	return err
 }
 
-func (c *initramfsContent) addName(name string, size uint64) {
+func (c *InitramfsContent) addName(name string, size uint64) {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "./"), "/")
 	c.Names[name] = true
 	if name == "cryptroot/crypttab" {
@@ -276,21 +278,50 @@ func (c *initramfsContent) addName(name string, size uint64) {
 	base := path.Base(name)
 	for _, end := range []string{".ko", ".ko.xz", ".ko.zst", ".ko.gz"} {
 		if module, found := strings.CutSuffix(base, end); found {
-			c.Modules[moduleName(module)] = true
+			c.Modules[ModuleName(module)] = true
 		}
 	}
 }
 
-// moduleName is a module's name as the kernel writes it.
-func moduleName(name string) string { return strings.ReplaceAll(name, "-", "_") }
+// ModuleName is a module's name as the kernel writes it.
+func ModuleName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// has says whether a file of that name lies in any folder of the initramfs.
-func (c *initramfsContent) has(bases ...string) bool {
+// Has says whether a file of that name lies in any folder of the initramfs.
+func (c *InitramfsContent) Has(bases ...string) bool {
 	for name := range c.Names {
 		for _, base := range bases {
 			if path.Base(name) == base {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// InitramfsModulesPath lists the modules that initramfs-tools takes beside those that it chooses.
+const InitramfsModulesPath = "/etc/initramfs-tools/modules"
+
+// omittedDrivers is a line of dracut that leaves drivers out. One whose quotes close elsewhere is none.
+var omittedDrivers = regexp.MustCompile(`^(\s*omit_drivers\+?=["'])([^"'\\]*)(["']\s*(?:#.*)?)$`)
+
+// AllowDrivers is a line of dracut's configuration that leaves out none of these modules.
+func AllowDrivers(line string, modules []string) string {
+	m := omittedDrivers.FindStringSubmatch(line)
+	if m == nil {
+		return line
+	}
+	words := strings.Fields(m[2])
+	kept := slices.DeleteFunc(slices.Clone(words), func(name string) bool { return slices.Contains(modules, ModuleName(name)) })
+	if len(kept) == len(words) {
+		return line
+	}
+	return m[1] + " " + strings.Join(kept, " ") + " " + m[3]
+}
+
+func (c *InitramfsContent) HasBelow(folder string) bool {
+	for name := range c.Names {
+		if strings.HasPrefix(name, folder) {
+			return true
 		}
 	}
 	return false

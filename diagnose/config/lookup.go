@@ -1,4 +1,4 @@
-package system
+package config
 
 import (
 	"path"
@@ -8,36 +8,36 @@ import (
 	"salvor/diagnose"
 )
 
-// deviceName is a name by which files of a system refer to a block device.
-type deviceName struct {
+// DeviceName is a name by which files of a system refer to a block device.
+type DeviceName struct {
 	// Tag is UUID, LABEL, PARTUUID or PARTLABEL; "path" for a path below /dev. It is empty for what names no block device.
 	Tag, Value string
 	// Kernel: the path is one that the kernel gives in the order of discovery, such as /dev/sda1.
 	Kernel bool
 }
 
-// parseDeviceName understands what fstab, crypttab and root= write.
-func parseDeviceName(text string) deviceName {
+// ParseDeviceName understands what fstab, crypttab and root= write.
+func ParseDeviceName(text string) DeviceName {
 	if tag, value, found := strings.Cut(text, "="); found {
 		tag = strings.ToUpper(tag)
 		if slices.Contains([]string{"UUID", "LABEL", "PARTUUID", "PARTLABEL"}, tag) {
-			return deviceName{Tag: tag, Value: strings.Trim(value, `"'`)}
+			return DeviceName{Tag: tag, Value: strings.Trim(value, `"'`)}
 		}
-		return deviceName{}
+		return DeviceName{}
 	}
 	if !strings.HasPrefix(text, "/dev/") {
-		return deviceName{}
+		return DeviceName{}
 	}
 	text = path.Clean(text)
 	for folder, tag := range map[string]string{"by-uuid": "UUID", "by-label": "LABEL", "by-partuuid": "PARTUUID", "by-partlabel": "PARTLABEL"} {
 		if value, found := strings.CutPrefix(text, "/dev/disk/"+folder+"/"); found {
-			return deviceName{Tag: tag, Value: unescapeUdev(value)}
+			return DeviceName{Tag: tag, Value: unescapeUdev(value)}
 		}
 	}
 	if strings.HasPrefix(text, "/dev/disk/") { // by-id and by-path need udev's rules
-		return deviceName{}
+		return DeviceName{}
 	}
-	return deviceName{Tag: "path", Value: text, Kernel: isKernelName(text)}
+	return DeviceName{Tag: "path", Value: text, Kernel: isKernelName(text)}
 }
 
 // unescapeUdev decodes the \x2f of udev's links.
@@ -71,19 +71,19 @@ func isKernelName(name string) bool {
 }
 
 // Names that nothing of this machine may answer to, and that are no fault: drives for removable media.
-func isRemovableName(name string) bool {
+func IsRemovableName(name string) bool {
 	base := path.Base(name)
 	return strings.HasPrefix(base, "sr") || strings.HasPrefix(base, "fd") || strings.HasPrefix(base, "cdrom") || strings.HasPrefix(base, "dvd") ||
 		strings.HasPrefix(base, "floppy")
 }
 
-// findDevices returns the devices of the machine that a name leads to.
-func findDevices(s *diagnose.System, n deviceName) []*diagnose.Device {
-	return findDevicesByPaths(s, n, func(i int) []string { return devicePaths(s, &s.Devices[i]) })
+// FindDevices returns the devices of the machine that a name leads to.
+func FindDevices(s *diagnose.System, n DeviceName) []*diagnose.Device {
+	return FindDevicesByPaths(s, n, func(i int) []string { return DevicePaths(s, &s.Devices[i]) })
 }
 
-// findDevicesByPaths is findDevices for a caller that knows the paths of each device.
-func findDevicesByPaths(s *diagnose.System, n deviceName, paths func(i int) []string) []*diagnose.Device {
+// FindDevicesByPaths is FindDevices for a caller that knows the paths of each device.
+func FindDevicesByPaths(s *diagnose.System, n DeviceName, paths func(i int) []string) []*diagnose.Device {
 	var out []*diagnose.Device
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -117,8 +117,8 @@ func withoutMembers(found []*diagnose.Device) []*diagnose.Device {
 	})
 }
 
-// devicePaths lists the paths under which the system itself may know a device.
-func devicePaths(s *diagnose.System, d *diagnose.Device) []string {
+// DevicePaths lists the paths under which the system itself may know a device.
+func DevicePaths(s *diagnose.System, d *diagnose.Device) []string {
 	out := []string{d.Path}
 	for _, a := range s.Arrays {
 		if a.Path != d.Path {
@@ -140,8 +140,8 @@ func devicePaths(s *diagnose.System, d *diagnose.Device) []string {
 		}
 	}
 	if d.Kind == diagnose.CryptDevice && s.Files != nil {
-		for _, c := range parseCrypttab(tableLines(s, crypttabPath)) {
-			for _, source := range findSource(s, c) {
+		for _, c := range ParseCrypttab(TableLines(s, CrypttabPath)) {
+			for _, source := range FindSource(s, c) {
 				if slices.Contains(d.Parents, source.Path) {
 					out = append(out, "/dev/mapper/"+c.Name)
 				}
@@ -158,23 +158,23 @@ func devicePaths(s *diagnose.System, d *diagnose.Device) []string {
 	return out
 }
 
-// isKnownFileSystem: what a probe names so holds no other device.
-func isKnownFileSystem(kind string) bool {
-	return mountableTypes[kind] || typeGroup(kind) != "" || isReadOnlyType(kind) || kind == "swap" || kind == "exfat" || kind == "ntfs"
+// IsKnownFileSystem: what a probe names so holds no other device.
+func IsKnownFileSystem(kind string) bool {
+	return MountableTypes[kind] || TypeGroup(kind) != "" || IsReadOnlyType(kind) || kind == "swap" || kind == "exfat" || kind == "ntfs"
 }
 
-// isUncertainName: the number in the name of an array or of a mapped device depends on the order in which a system assembles them.
-func isUncertainName(s *diagnose.System, n deviceName) bool {
+// IsUncertainName: the number in the name of an array or of a mapped device depends on the order in which a system assembles them.
+func IsUncertainName(s *diagnose.System, n DeviceName) bool {
 	return n.Tag == "path" && (strings.HasPrefix(n.Value, "/dev/dm-") || strings.HasPrefix(n.Value, "/dev/md") && len(s.Arrays) > 0)
 }
 
-// hidesDevices says which parts of the machine could not be looked into, and so may hold a device that seems to be missing.
-func hidesDevices(s *diagnose.System) []string {
+// HidesDevices says which parts of the machine could not be looked into, and so may hold a device that seems to be missing.
+func HidesDevices(s *diagnose.System) []string {
 	var out []string
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		switch {
-		case d.NotExamined != "" && (d.FS == "" || isContainer(d.FS) || !isKnownFileSystem(d.FS)):
+		case d.NotExamined != "" && (d.FS == "" || IsContainer(d.FS) || !IsKnownFileSystem(d.FS)):
 			out = append(out, d.Path+": "+d.NotExamined)
 		case d.FS == "crypto_LUKS" && !hasChild(s, d.Path):
 			out = append(out, d.Path+" is an encrypted container that was not opened")
@@ -191,7 +191,7 @@ func hidesDevices(s *diagnose.System) []string {
 		}
 	}
 	for _, gap := range s.Gaps {
-		if strings.HasPrefix(gap.What, "/dev/") && deviceAt(s, gap.What) == nil {
+		if strings.HasPrefix(gap.What, "/dev/") && DeviceAt(s, gap.What) == nil {
 			out = append(out, gap.What+": "+gap.Why)
 		}
 	}
@@ -202,11 +202,11 @@ func hasChild(s *diagnose.System, parent string) bool {
 	return slices.ContainsFunc(s.Devices, func(d diagnose.Device) bool { return slices.Contains(d.Parents, parent) })
 }
 
-// rootDevice is the device of the root file system; nil where it is not known.
-func rootDevice(s *diagnose.System) *diagnose.Device { return deviceAt(s, s.Root) }
+// RootDevice is the device of the root file system; nil where it is not known.
+func RootDevice(s *diagnose.System) *diagnose.Device { return DeviceAt(s, s.Root) }
 
-// deviceAt returns the device of a path, or nil.
-func deviceAt(s *diagnose.System, name string) *diagnose.Device {
+// DeviceAt returns the device of a path, or nil.
+func DeviceAt(s *diagnose.System, name string) *diagnose.Device {
 	for i := range s.Devices {
 		if s.Devices[i].Path == name {
 			return &s.Devices[i]
@@ -215,8 +215,8 @@ func deviceAt(s *diagnose.System, name string) *diagnose.Device {
 	return nil
 }
 
-// mountedAt returns the device that is mounted at a place of the system, or nil.
-func mountedAt(s *diagnose.System, place string) *diagnose.Device {
+// MountedAt returns the device that is mounted at a place of the system, or nil.
+func MountedAt(s *diagnose.System, place string) *diagnose.Device {
 	for i := range s.Devices {
 		if s.Devices[i].MountedAt == place {
 			return &s.Devices[i]
@@ -225,12 +225,12 @@ func mountedAt(s *diagnose.System, place string) *diagnose.Device {
 	return nil
 }
 
-// ancestors returns a device and all that it lies on, each once.
-func ancestors(s *diagnose.System, name string) []*diagnose.Device {
+// Ancestors returns a device and all that it lies on, each once.
+func Ancestors(s *diagnose.System, name string) []*diagnose.Device {
 	var out []*diagnose.Device
 	names := []string{name}
 	for i := 0; i < len(names); i++ {
-		d := deviceAt(s, names[i])
+		d := DeviceAt(s, names[i])
 		if d == nil || slices.Contains(out, d) {
 			continue
 		}
@@ -247,7 +247,7 @@ func configuredArrays(s *diagnose.System, uuid string) []string {
 	}
 	var out []string
 	for _, file := range []string{"/etc/mdadm/mdadm.conf", "/etc/mdadm.conf"} {
-		for _, line := range tableLines(s, file) {
+		for _, line := range TableLines(s, file) {
 			fields := strings.Fields(line)
 			if len(fields) > 2 && strings.EqualFold(fields[0], "ARRAY") && slices.ContainsFunc(fields[2:], func(f string) bool { return strings.EqualFold(f, "UUID="+uuid) }) {
 				name := strings.TrimPrefix(fields[1], "/dev/md/")
@@ -256,4 +256,9 @@ func configuredArrays(s *diagnose.System, uuid string) []string {
 		}
 	}
 	return out
+}
+
+// IsReadOnlyType: file systems that are always full.
+func IsReadOnlyType(kind string) bool {
+	return kind == "squashfs" || kind == "iso9660" || kind == "erofs" || kind == "udf" || kind == "cramfs"
 }

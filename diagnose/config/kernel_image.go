@@ -1,4 +1,4 @@
-package system
+package config
 
 import (
 	"bytes"
@@ -13,23 +13,23 @@ import (
 	"salvor/diagnose"
 )
 
-// readAtFile reads any part of a file of a tree.
-type readAtFile struct {
+// ReadAtFile reads any part of a file of a tree.
+type ReadAtFile struct {
 	io.ReaderAt
 	Size int64
 	file io.Closer // nil where nothing is open
 }
 
 // Close releases the file.
-func (f *readAtFile) Close() error {
+func (f *ReadAtFile) Close() error {
 	if f.file == nil {
 		return nil
 	}
 	return f.file.Close()
 }
 
-// openReadAt opens a file for reads at any place. The files of every tree have ReadAt.
-func openReadAt(t *diagnose.Tree, name string) (*readAtFile, error) {
+// OpenReadAt opens a file for reads at any place. The files of every tree have ReadAt.
+func OpenReadAt(t *diagnose.Tree, name string) (*ReadAtFile, error) {
 	f, err := t.Open(name)
 	if err != nil {
 		return nil, err
@@ -44,11 +44,11 @@ func openReadAt(t *diagnose.Tree, name string) (*readAtFile, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("%s: %w", name, errors.ErrUnsupported)
 	}
-	return &readAtFile{r, info.Size(), f}, nil
+	return &ReadAtFile{r, info.Size(), f}, nil
 }
 
-// kernelImage is what the head of a kernel says.
-type kernelImage struct {
+// KernelImage is what the head of a kernel says.
+type KernelImage struct {
 	// Format is bzImage, arm64, PE, gzip or empty for one that is not known.
 	Format string
 	// Release is the version that the kernel gives itself, such as 6.1.0-27-amd64; empty where the head does not say.
@@ -61,49 +61,49 @@ type kernelImage struct {
 	Damage string
 }
 
-// readKernelImage checks a kernel by its head and its size.
-func readKernelImage(f *readAtFile) kernelImage {
+// ReadKernelImage checks a kernel by its head and its size.
+func ReadKernelImage(f *ReadAtFile) KernelImage {
 	head := make([]byte, 4096)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return kernelImage{}
+		return KernelImage{}
 	}
 	head = head[:n]
 	le := binary.LittleEndian
 	zero := len(bytes.Trim(head, "\x00")) == 0
 	switch {
 	case f.Size == 0:
-		return kernelImage{Damage: "it is empty"}
+		return KernelImage{Damage: "it is empty"}
 	case zero:
-		return kernelImage{Damage: "it begins with zeros"}
+		return KernelImage{Damage: "it begins with zeros"}
 	case len(head) >= 0x210 && string(head[0x202:0x206]) == "HdrS" && le.Uint16(head[0x1fe:]) == 0xaa55:
 		return readBzImage(f, head)
 	case len(head) > 60 && string(head[56:60]) == "ARM\x64":
-		k := kernelImage{Format: "arm64", Arch: "arm64"}
-		if pe, err := readPE(f); err == nil {
+		k := KernelImage{Format: "arm64", Arch: "arm64"}
+		if pe, err := ReadPE(f); err == nil {
 			k.Damage = pe.Damage
 		} else if f.Size < 4096 {
 			k.Damage = fmt.Sprintf("it holds %d bytes only", f.Size)
 		}
 		return k
 	case string(head[:min(2, len(head))]) == "MZ":
-		pe, err := readPE(f)
+		pe, err := ReadPE(f)
 		if err != nil {
-			return kernelImage{Format: "PE", Damage: err.Error()}
+			return KernelImage{Format: "PE", Damage: err.Error()}
 		}
-		return kernelImage{Format: "PE", Arch: pe.Arch, Damage: pe.Damage}
+		return KernelImage{Format: "PE", Arch: pe.Arch, Damage: pe.Damage}
 	case len(head) > 2 && head[0] == 0x1f && head[1] == 0x8b:
-		return kernelImage{Format: "gzip"}
+		return KernelImage{Format: "gzip"}
 	case f.Size < 64<<10:
-		return kernelImage{Damage: fmt.Sprintf("it holds %d bytes, and they are no kernel", f.Size)}
+		return KernelImage{Damage: fmt.Sprintf("it holds %d bytes, and they are no kernel", f.Size)}
 	}
-	return kernelImage{}
+	return KernelImage{}
 }
 
 // readBzImage follows Documentation/arch/x86/boot.rst of Linux.
-func readBzImage(f *readAtFile, head []byte) kernelImage {
+func readBzImage(f *ReadAtFile, head []byte) KernelImage {
 	le := binary.LittleEndian
-	k := kernelImage{Format: "bzImage", Arch: "amd64"}
+	k := KernelImage{Format: "bzImage", Arch: "amd64"}
 	setup := int64(head[0x1f1])
 	if setup == 0 {
 		setup = 4
@@ -121,7 +121,7 @@ func readBzImage(f *readAtFile, head []byte) kernelImage {
 		k.Damage = fmt.Sprintf("it holds %d of the %d bytes that its head names", f.Size, want)
 		return k
 	}
-	if pe, err := readPE(f); err == nil {
+	if pe, err := ReadPE(f); err == nil {
 		k.Certificates = pe.Certificates
 		if pe.Damage != "" {
 			k.Damage = pe.Damage
@@ -143,8 +143,8 @@ type peSection struct {
 	Offset, Size int64
 }
 
-// readPE reads the head of a PE file as its specification by Microsoft describes it. An error: it is none.
-func readPE(f *readAtFile) (*peImage, error) {
+// ReadPE reads the head of a PE file as its specification by Microsoft describes it. An error: it is none.
+func ReadPE(f *ReadAtFile) (*peImage, error) {
 	le := binary.LittleEndian
 	head := make([]byte, 8192)
 	n, _ := f.ReadAt(head, 0)
@@ -193,14 +193,14 @@ func readPE(f *readAtFile) (*peImage, error) {
 	return out, nil
 }
 
-// unifiedOptions is the command line in a unified kernel image.
-func unifiedOptions(t *diagnose.Tree, name string) []string {
-	f, err := openReadAt(t, name)
+// UnifiedOptions is the command line in a unified kernel image.
+func UnifiedOptions(t *diagnose.Tree, name string) []string {
+	f, err := OpenReadAt(t, name)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	pe, err := readPE(f)
+	pe, err := ReadPE(f)
 	if err != nil {
 		return nil
 	}
@@ -208,14 +208,14 @@ func unifiedOptions(t *diagnose.Tree, name string) []string {
 		if s.Name == ".cmdline" {
 			b := make([]byte, min(s.Size, 8192))
 			n, _ := f.ReadAt(b, s.Offset)
-			return splitArguments(strings.Trim(string(b[:n]), "\x00\n "))
+			return SplitArguments(strings.Trim(string(b[:n]), "\x00\n "))
 		}
 	}
 	return nil
 }
 
-// releaseOfName is the version in the name of a kernel's file: vmlinuz-6.1.0-27-amd64.
-func releaseOfName(name string) string {
+// ReleaseOfName is the version in the name of a kernel's file: vmlinuz-6.1.0-27-amd64.
+func ReleaseOfName(name string) string {
 	base := path.Base(name)
 	for _, prefix := range []string{"vmlinuz-", "vmlinux-", "Image-", "kernel-", "bzImage-"} {
 		if release, found := strings.CutPrefix(base, prefix); found {
@@ -228,8 +228,8 @@ func releaseOfName(name string) string {
 	return ""
 }
 
-// isFolder says whether a path leads to a folder.
-func isFolder(t *diagnose.Tree, name string) bool {
+// IsFolder says whether a path leads to a folder.
+func IsFolder(t *diagnose.Tree, name string) bool {
 	info, err := t.Stat(name)
 	return err == nil && info.Mode()&fs.ModeDir != 0
 }

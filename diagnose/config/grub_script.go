@@ -1,4 +1,4 @@
-package system
+package config
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// grubCommand is one simple command of a grub.cfg.
-type grubCommand struct {
+// GrubCommand is one simple command of a grub.cfg.
+type GrubCommand struct {
 	Words []string // without quotes; variables stay as $name
 	Line  int      // from 1
 	// Entry numbers the menuentry that holds the command, from 1; 0 outside of any.
@@ -17,8 +17,8 @@ type grubCommand struct {
 	Depth int
 }
 
-// grubMenuEntry is a menuentry of a grub.cfg.
-type grubMenuEntry struct {
+// GrubMenuEntry is a menuentry of a grub.cfg.
+type GrubMenuEntry struct {
 	Title, ID string
 	Line      int
 	// Path is by what each menu on the way names the next one, and at last the entry: its number, title and id.
@@ -27,10 +27,10 @@ type grubMenuEntry struct {
 	Whole bool
 }
 
-// grubScript is a parsed grub.cfg.
-type grubScript struct {
-	Commands []grubCommand
-	Entries  []grubMenuEntry
+// GrubScript is a parsed grub.cfg.
+type GrubScript struct {
+	Commands []GrubCommand
+	Entries  []GrubMenuEntry
 	// Error says what is wrong at ErrorLine; empty for a whole file.
 	Error     string
 	ErrorLine int
@@ -147,10 +147,10 @@ type grubBlock struct {
 	menu  bool // a submenu
 }
 
-// parseGrub reads a grub.cfg. It follows quotes, braces, and if, while, until and for; it does not evaluate conditions.
-func parseGrub(text string) *grubScript {
+// ParseGrub reads a grub.cfg. It follows quotes, braces, and if, while, until and for; it does not evaluate conditions.
+func ParseGrub(text string) *GrubScript {
 	tokens, bad := scanGrub(text)
-	p := grubParser{script: &grubScript{}, counts: []int{0}}
+	p := grubParser{script: &GrubScript{}, counts: []int{0}}
 	for _, t := range tokens {
 		if p.accept(t); p.script.Error != "" || len(p.script.Entries) >= maxGrubEntries {
 			return p.script
@@ -169,7 +169,7 @@ func parseGrub(text string) *grubScript {
 }
 
 type grubParser struct {
-	script  *grubScript
+	script  *GrubScript
 	stack   []grubBlock
 	words   []string
 	line    int
@@ -207,7 +207,7 @@ func (p *grubParser) accept(t grubToken) {
 	}
 }
 
-// keyword handles a reserved word where a command may begin.
+// Keyword handles a reserved word where a command may begin.
 func (p *grubParser) keyword(t grubToken) bool {
 	top := ""
 	if len(p.stack) > 0 {
@@ -290,7 +290,7 @@ func (p *grubParser) openBrace(t grubToken) {
 		if block.menu = p.words[0] == "submenu"; block.menu {
 			p.names, p.counts = append(p.names, name), append(p.counts, 0)
 		} else {
-			e := grubMenuEntry{Title: name[1], ID: name[2], Line: p.line, Path: append(slices.Clone(p.names), name)}
+			e := GrubMenuEntry{Title: name[1], ID: name[2], Line: p.line, Path: append(slices.Clone(p.names), name)}
 			p.script.Entries = append(p.script.Entries, e)
 			p.pending = append(p.pending, len(p.script.Entries)-1)
 			block.entry = len(p.script.Entries)
@@ -308,7 +308,7 @@ func (p *grubParser) end() {
 	if p.words[0] == "menuentry" || p.words[0] == "submenu" {
 		p.script.Error, p.script.ErrorLine = "the "+p.words[0]+" has no commands in braces", p.line
 	}
-	c := grubCommand{Words: slices.Clone(p.words), Line: p.line}
+	c := GrubCommand{Words: slices.Clone(p.words), Line: p.line}
 	for _, b := range p.stack {
 		c.Entry = max(c.Entry, b.entry)
 		if b.entry == 0 {
@@ -317,4 +317,42 @@ func (p *grubParser) end() {
 	}
 	p.words = nil
 	p.script.Commands = append(p.script.Commands, c)
+}
+
+// GrubSearch returns what a search command on a line of a grub.cfg looks for: UUID or LABEL, and its value; both are empty where it looks for neither.
+func GrubSearch(line string) (tag, value string) {
+	for _, c := range ParseGrub(line + "\n").Commands {
+		if name, ok := SearchTarget(c.Words); ok {
+			return name.Tag, name.Value
+		}
+	}
+	return "", ""
+}
+
+// SearchTarget returns what a search command looks for: a UUID or a label, and whether it is one of these.
+func SearchTarget(words []string) (DeviceName, bool) {
+	tag := map[string]string{"search.fs_uuid": "UUID", "search.fs_label": "LABEL"}[words[0]]
+	if tag == "" && words[0] != "search" {
+		return DeviceName{}, false
+	}
+	value := ""
+	for i := 1; i < len(words); i++ {
+		switch w := words[i]; {
+		case w == "--fs-uuid" || w == "-u":
+			tag = "UUID"
+		case w == "--label" || w == "-l" || w == "--fs-label":
+			tag = "LABEL"
+		case w == "--file" || w == "-f":
+			return DeviceName{}, false
+		case w == "--set" || w == "-s" || w == "--hint" || w == "-h":
+			i++
+		case strings.HasPrefix(w, "-"):
+		case value == "":
+			value = w
+		}
+	}
+	if tag == "" || value == "" || strings.Contains(value, "$") {
+		return DeviceName{}, false
+	}
+	return DeviceName{Tag: tag, Value: value}, true
 }

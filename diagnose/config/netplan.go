@@ -1,4 +1,4 @@
-package system
+package config
 
 import (
 	"fmt"
@@ -17,13 +17,13 @@ import (
 
 // Bounds of a YAML file.
 const (
-	maxYAML        = 256 << 10 // bytes
-	maxNetplanKeys = 1000      // keys whose line is looked up
+	MaxYAML        = 256 << 10 // bytes
+	MaxNetplanKeys = 1000      // keys whose line is looked up
 )
 
-// readNetplan reads the configuration of netplan; nil where it is not installed or has no file.
-func readNetplan(tree *diagnose.Tree) *networkManager {
-	if firstExisting(tree, "/usr/sbin/netplan", "/usr/lib/systemd/system-generators/netplan", "/lib/systemd/system-generators/netplan", "/usr/lib/netplan/generate", "/usr/libexec/netplan/generate") == "" {
+// ReadNetplan reads the configuration of netplan; nil where it is not installed or has no file.
+func ReadNetplan(tree *diagnose.Tree) *NetworkManager {
+	if FirstExisting(tree, "/usr/sbin/netplan", "/usr/lib/systemd/system-generators/netplan", "/lib/systemd/system-generators/netplan", "/usr/lib/netplan/generate", "/usr/libexec/netplan/generate") == "" {
 		return nil
 	}
 	files := map[string]string{} // by base name: those of the administrator win
@@ -35,33 +35,33 @@ func readNetplan(tree *diagnose.Tree) *networkManager {
 	if len(files) == 0 {
 		return nil
 	}
-	p := &netplan{networkManager: networkManager{name: "netplan", unit: "systemd-networkd.service", enabled: true}, merged: map[string]map[string]*netplanLink{}}
+	p := &Netplan{NetworkManager: NetworkManager{Name: "netplan", Unit: "systemd-networkd.service", Enabled: true}, Merged: map[string]map[string]*NetplanLink{}}
 	size := 0
-	for _, base := range slices.Sorted(maps.Keys(files))[:min(len(files), maxNetworkFiles)] {
+	for _, base := range slices.Sorted(maps.Keys(files))[:min(len(files), MaxNetworkFiles)] {
 		text, err := tree.Read(files[base])
-		if size += len(text); err != nil || size > maxYAML {
-			p.partial = true
+		if size += len(text); err != nil || size > MaxYAML {
+			p.Partial = true
 			continue
 		}
-		p.parse(files[base], string(text))
+		p.Parse(files[base], string(text))
 	}
 	p.finish()
 	if p.renderer == "NetworkManager" {
-		p.unit = "NetworkManager.service"
+		p.Unit = "NetworkManager.service"
 	}
-	p.enabled = unitMask(tree, p.unit) == ""
-	return &p.networkManager
+	p.Enabled = UnitMask(tree, p.Unit) == ""
+	return &p.NetworkManager
 }
 
-// netplan is what the files of netplan say together.
-type netplan struct {
-	networkManager
+// Netplan is what the files of netplan say together.
+type Netplan struct {
+	NetworkManager
 	renderer string
-	merged   map[string]map[string]*netplanLink // kind, id
+	Merged   map[string]map[string]*NetplanLink // kind, id
 }
 
-type netplanLink struct {
-	networkLink
+type NetplanLink struct {
+	NetworkLink
 	id       string
 	settings map[string]any
 	members  []string
@@ -72,16 +72,16 @@ var yamlLine = regexp.MustCompile(`line ([0-9]+)`)
 // netplanKinds are the keys below network: that hold interfaces.
 var netplanKinds = strings.Fields("ethernets wifis bonds bridges vlans vrfs tunnels dummy-devices virtual-ethernets modems nm-devices")
 
-// netplanKeys are the keys of an interface of hardware.
-var netplanKeys = strings.Fields(`match set-name wakeonlan emit-lldp receive-checksum-offload transmit-checksum-offload tcp-segmentation-offload tcp6-segmentation-offload
+// NetplanKeys are the keys of an interface of hardware.
+var NetplanKeys = strings.Fields(`match set-name wakeonlan emit-lldp receive-checksum-offload transmit-checksum-offload tcp-segmentation-offload tcp6-segmentation-offload
 	generic-segmentation-offload generic-receive-offload large-receive-offload openvswitch renderer dhcp4 dhcp6 ipv6-mtu ipv6-privacy link-local ignore-carrier critical dhcp-identifier
 	dhcp4-overrides dhcp6-overrides accept-ra addresses ipv6-address-generation ipv6-address-token gateway4 gateway6 nameservers macaddress mtu optional
 	optional-addresses activation-mode routes routing-policy neigh-suppress link virtual-function-count embedded-switch-mode delay-virtual-functions-rebind infiniband-mode
 	auth networkmanager ra-overrides regulatory-domain hairpin port-mac-learning`)
 
-func (p *netplan) parse(file, text string) {
+func (p *Netplan) Parse(file, text string) {
 	refuse := func(line int, confidence float64, format string, args ...any) {
-		p.problems = append(p.problems, networkProblem{file, line, fmt.Sprintf(format, args...), confidence})
+		p.Problems = append(p.Problems, NetworkProblem{file, line, fmt.Sprintf(format, args...), confidence})
 	}
 	if strings.TrimSpace(text) == "" {
 		return
@@ -95,7 +95,7 @@ func (p *netplan) parse(file, text string) {
 	}
 	var document map[string]any
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
-		refuse(lineOfYAMLError(err), 0.95, "it is no valid YAML")
+		refuse(LineOfYAMLError(err), 0.95, "it is no valid YAML")
 		return
 	}
 	top, ok := document["network"].(map[any]any)
@@ -111,8 +111,8 @@ func (p *netplan) parse(file, text string) {
 	keys := 0
 	isFull := func() bool {
 		keys++
-		p.partial = p.partial || keys > maxNetplanKeys
-		return keys > maxNetplanKeys
+		p.Partial = p.Partial || keys > MaxNetplanKeys
+		return keys > MaxNetplanKeys
 	}
 	for key, value := range top {
 		if isFull() {
@@ -120,7 +120,7 @@ func (p *netplan) parse(file, text string) {
 		}
 		kind, _ := key.(string)
 		if !slices.Contains(netplanKinds, kind) {
-			if near := nearest(kind, netplanKinds); near != "" {
+			if near := Nearest(kind, netplanKinds); near != "" {
 				refuse(lineOfKey(lines, kind), 0.93, "netplan knows no key %q; %s is near", kind, near)
 			}
 			continue
@@ -143,8 +143,8 @@ func (p *netplan) parse(file, text string) {
 				if isFull() {
 					return
 				}
-				if k := fmt.Sprint(key); !slices.Contains(netplanKeys, k) {
-					if near := nearest(k, netplanKeys); near != "" {
+				if k := fmt.Sprint(key); !slices.Contains(NetplanKeys, k) {
+					if near := Nearest(k, NetplanKeys); near != "" {
 						refuse(lineOfKey(lines, k), 0.93, "netplan knows no key %q; %s is near", k, near)
 					}
 				}
@@ -153,8 +153,8 @@ func (p *netplan) parse(file, text string) {
 	}
 }
 
-// lineOfYAMLError is the line that an error of the YAML library names; 0 without one. Its text may quote the file and is not shown.
-func lineOfYAMLError(err error) int {
+// LineOfYAMLError is the line that an error of the YAML library names; 0 without one. Its text may quote the file and is not shown.
+func LineOfYAMLError(err error) int {
 	line := 0
 	if found := yamlLine.FindStringSubmatch(err.Error()); found != nil {
 		line, _ = strconv.Atoi(found[1])
@@ -162,8 +162,8 @@ func lineOfYAMLError(err error) int {
 	return line
 }
 
-// nearest returns a known key that was probably meant, or nothing.
-func nearest(key string, known []string) string {
+// Nearest returns a known key that was probably meant, or nothing.
+func Nearest(key string, known []string) string {
 	if len(key) > 64 {
 		return ""
 	}
@@ -186,14 +186,14 @@ func lineOfKey(lines []string, key string) int {
 	return 0
 }
 
-func (p *netplan) merge(kind, id, file string, line int, values map[any]any) {
-	if p.merged[kind] == nil {
-		p.merged[kind] = map[string]*netplanLink{}
+func (p *Netplan) merge(kind, id, file string, line int, values map[any]any) {
+	if p.Merged[kind] == nil {
+		p.Merged[kind] = map[string]*NetplanLink{}
 	}
-	l := p.merged[kind][id]
+	l := p.Merged[kind][id]
 	if l == nil {
-		l = &netplanLink{id: id, networkLink: networkLink{file: file, line: line}, settings: map[string]any{}}
-		p.merged[kind][id] = l
+		l = &NetplanLink{id: id, NetworkLink: NetworkLink{File: file, Line: line}, settings: map[string]any{}}
+		p.Merged[kind][id] = l
 	}
 	for key, value := range values {
 		l.settings[fmt.Sprint(key)] = value
@@ -201,69 +201,69 @@ func (p *netplan) merge(kind, id, file string, line int, values map[any]any) {
 }
 
 // finish turns the merged settings into links.
-func (p *netplan) finish() {
+func (p *Netplan) finish() {
 	ids := map[string]bool{}
 	for _, kind := range netplanKinds {
-		for id := range p.merged[kind] {
+		for id := range p.Merged[kind] {
 			ids[id] = true
 		}
 	}
 	for _, kind := range netplanKinds {
-		for _, id := range slices.Sorted(maps.Keys(p.merged[kind])) {
-			l := p.merged[kind][id]
-			l.active, l.virtual = true, kind != "ethernets" && kind != "wifis" && kind != "modems" && kind != "nm-devices"
+		for _, id := range slices.Sorted(maps.Keys(p.Merged[kind])) {
+			l := p.Merged[kind][id]
+			l.Active, l.Virtual = true, kind != "ethernets" && kind != "wifis" && kind != "modems" && kind != "nm-devices"
 			l.read()
 			switch kind {
 			case "ethernets", "wifis":
 				l.readMatch()
 			case "modems", "nm-devices":
-				l.unclear = true
+				l.Unclear = true
 			default:
-				l.name = l.id
+				l.Name = l.id
 				for _, member := range l.members {
 					if !ids[member] {
-						p.problems = append(p.problems, networkProblem{l.file, l.line, fmt.Sprintf("%s refers to the interface %s, which no file defines", l.id, member), 0.9})
+						p.Problems = append(p.Problems, NetworkProblem{l.File, l.Line, fmt.Sprintf("%s refers to the interface %s, which no file defines", l.id, member), 0.9})
 					}
 				}
 			}
-			p.links = append(p.links, l.networkLink)
+			p.Links = append(p.Links, l.NetworkLink)
 		}
 	}
 }
 
-func (l *netplanLink) readMatch() {
-	l.name = l.id
+func (l *NetplanLink) readMatch() {
+	l.Name = l.id
 	match, ok := l.settings["match"].(map[any]any)
 	if !ok {
 		return
 	}
-	l.name = ""
+	l.Name = ""
 	for key, value := range match {
 		switch text := fmt.Sprint(value); fmt.Sprint(key) {
 		case "macaddress":
-			l.mac = normalMAC(text)
-			l.unclear = l.unclear || l.mac == ""
+			l.MAC = NormalMAC(text)
+			l.Unclear = l.Unclear || l.MAC == ""
 		case "name":
-			l.name = text
+			l.Name = text
 		default:
-			l.unclear = true
+			l.Unclear = true
 		}
 	}
-	if l.name == "" && l.mac == "" {
-		l.unclear = true
+	if l.Name == "" && l.MAC == "" {
+		l.Unclear = true
 	}
-	if name, ok := l.settings["set-name"].(string); ok && l.mac != "" && l.name == "" {
-		l.name = name
+	if name, ok := l.settings["set-name"].(string); ok && l.MAC != "" && l.Name == "" {
+		l.Name = name
 	}
 }
 
-func (l *netplanLink) read() {
+func (l *NetplanLink) read() {
 	isTrue := func(key string) bool {
 		v := strings.ToLower(fmt.Sprint(l.settings[key]))
 		return v == "true" || v == "yes" || v == "on"
 	}
-	l.dhcp = isTrue("dhcp4") || isTrue("dhcp6") || isTrue("accept-ra")
-	l.optional = isTrue("optional")
+	l.DHCP = isTrue("dhcp4") || isTrue("dhcp6") || isTrue("accept-ra")
+	l.Optional = isTrue("optional")
 	list := func(key string) []any {
 		out, _ := l.settings[key].([]any)
 		return out[:min(len(out), 256)]
@@ -275,13 +275,13 @@ func (l *netplanLink) read() {
 				text = fmt.Sprint(key)
 			}
 		}
-		if prefix, ok := parsePrefix(text, ""); ok {
-			l.addresses = append(l.addresses, prefix)
+		if prefix, ok := ParsePrefix(text, ""); ok {
+			l.Addresses = append(l.Addresses, prefix)
 		}
 	}
 	for _, key := range []string{"gateway4", "gateway6"} {
 		if a, err := netip.ParseAddr(fmt.Sprint(l.settings[key])); err == nil {
-			l.gateways = append(l.gateways, networkGateway{address: a})
+			l.Gateways = append(l.Gateways, NetworkGateway{Address: a})
 		}
 	}
 	for _, r := range list("routes") {
@@ -289,10 +289,10 @@ func (l *netplanLink) read() {
 		to, via := fmt.Sprint(route["to"]), fmt.Sprint(route["via"])
 		if a, err := netip.ParseAddr(via); err == nil && (to == "default" || to == "0.0.0.0/0" || to == "::/0") {
 			onLink := strings.ToLower(fmt.Sprint(route["on-link"])) == "true"
-			l.gateways = append(l.gateways, networkGateway{address: a, onLink: onLink})
+			l.Gateways = append(l.Gateways, NetworkGateway{Address: a, OnLink: onLink})
 		} else if route["scope"] != nil || via == "<nil>" {
-			for i := range l.gateways { // a route to the gateway itself
-				l.gateways[i].onLink = true
+			for i := range l.Gateways { // a route to the gateway itself
+				l.Gateways[i].OnLink = true
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package system
+package config
 
 import (
 	"debug/elf"
@@ -12,11 +12,11 @@ import (
 const (
 	maxProgramHeaders = 64
 	maxDynamicSize    = 64 << 10 // bytes
-	maxLibraries      = 200
+	MaxLibraries      = 200
 )
 
-// elfProgram is what the kernel and the dynamic loader read of a program.
-type elfProgram struct {
+// ELFProgram is what the kernel and the dynamic loader read of a program.
+type ELFProgram struct {
 	Machine     elf.Machine
 	Interpreter string
 	// Libraries are the names of DT_NEEDED, Paths those of DT_RUNPATH and DT_RPATH.
@@ -29,9 +29,9 @@ type elfSegment struct {
 	offset, address, size uint64
 }
 
-// readProgram reads an ELF file by its program headers, as the dynamic loader does. debug/elf would also read section headers, and what these
+// ReadProgram reads an ELF file by its program headers, as the dynamic loader does. debug/elf would also read section headers, and what these
 // name may be compressed without bound.
-func readProgram(r io.ReaderAt) (*elfProgram, error) {
+func ReadProgram(r io.ReaderAt) (*ELFProgram, error) {
 	head := make([]byte, 64)
 	if n, err := r.ReadAt(head, 0); n < 52 {
 		return nil, errors.Join(errors.New("it is no ELF file"), err)
@@ -44,7 +44,7 @@ func readProgram(r io.ReaderAt) (*elfProgram, error) {
 		order = binary.BigEndian
 	}
 	wide := elf.Class(head[elf.EI_CLASS]) == elf.ELFCLASS64
-	p := &elfProgram{Machine: elf.Machine(order.Uint16(head[18:]))}
+	p := &ELFProgram{Machine: elf.Machine(order.Uint16(head[18:]))}
 	segments := programHeaders(r, head, order, wide)
 	for _, s := range segments {
 		switch s.kind {
@@ -82,7 +82,7 @@ func programHeaders(r io.ReaderAt, head []byte, order binary.ByteOrder, wide boo
 }
 
 // readDynamic reads the dynamic section: it names its texts by their places in the table of strings.
-func (p *elfProgram) readDynamic(r io.ReaderAt, s elfSegment, segments []elfSegment, order binary.ByteOrder, wide bool) {
+func (p *ELFProgram) readDynamic(r io.ReaderAt, s elfSegment, segments []elfSegment, order binary.ByteOrder, wide bool) {
 	b := make([]byte, min(s.size, maxDynamicSize))
 	n, _ := r.ReadAt(b, int64(s.offset&^(1<<63)))
 	one := 8
@@ -112,7 +112,7 @@ func (p *elfProgram) readDynamic(r io.ReaderAt, s elfSegment, segments []elfSegm
 			continue
 		}
 		base := load.offset + table - load.address
-		for _, at := range needed[:min(len(needed), maxLibraries)] {
+		for _, at := range needed[:min(len(needed), MaxLibraries)] {
 			p.Libraries = append(p.Libraries, readText(r, base+at, 256))
 		}
 		for _, at := range paths[:min(len(paths), 4)] {

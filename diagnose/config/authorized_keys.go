@@ -1,9 +1,10 @@
-package system
+package config
 
 import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"io/fs"
 	"math/bits"
 	"path"
@@ -19,25 +20,25 @@ import (
 var keyTypes = strings.Fields(`ssh-rsa ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521
 	sk-ssh-ed25519@openssh.com sk-ecdsa-sha2-nistp256@openssh.com ssh-ed448`)
 
-// keyLine is a line of authorized_keys that is no comment.
-type keyLine struct {
-	line    int
+// KeyLine is a line of authorized_keys that is no comment.
+type KeyLine struct {
+	Line    int
 	kind    string // the type of the key
 	bits    int    // of an RSA key; 0 for others
-	valid   bool
-	command bool // a command is run instead of a shell
-	why     string
+	Valid   bool
+	Command bool // a command is run instead of a shell
+	Why     string
 	// expiry is the value of the option expiry-time. isAuthority: the line is about certificates. isLocal: the key is taken from the machine itself only.
 	expiry               string
 	isAuthority, isLocal bool
-	// closed says why sshd does not take a valid key, closedBy by which setting.
-	closed   string
-	closedBy sshdSetting
+	// Closed says why sshd does not take a valid key, closedBy by which setting.
+	Closed   string
+	ClosedBy SSHDSetting
 }
 
-// parseAuthorizedKeys parses a file of keys. It stops after 10,000 lines.
-func parseAuthorizedKeys(lines []string) []keyLine {
-	var out []keyLine
+// ParseAuthorizedKeys parses a file of keys. It stops after 10,000 lines.
+func ParseAuthorizedKeys(lines []string) []KeyLine {
+	var out []KeyLine
 	for i, text := range lines[:min(len(lines), 10_000)] {
 		text = strings.TrimSpace(text)
 		if text == "" || text[0] == '#' {
@@ -48,43 +49,43 @@ func parseAuthorizedKeys(lines []string) []keyLine {
 	return out
 }
 
-func parseKeyLine(text string, line int) keyLine {
-	k := keyLine{line: line}
-	first, rest := cutField(text)
+func parseKeyLine(text string, line int) KeyLine {
+	k := KeyLine{Line: line}
+	first, rest := CutField(text)
 	if !isKeyType(first) {
 		options, after, closed := cutOptions(text)
 		if !closed {
-			k.why = "a quotation mark of its options is not closed"
+			k.Why = "a quotation mark of its options is not closed"
 			return k
 		}
 		k.readOptions(options)
-		first, rest = cutField(after)
+		first, rest = CutField(after)
 	}
-	blob, _ := cutField(rest)
+	blob, _ := CutField(rest)
 	k.kind = first
 	switch {
 	case !isKeyType(first):
-		k.why = "it names no type of key"
+		k.Why = "it names no type of key"
 	case blob == "":
-		k.why = "the key itself is missing"
+		k.Why = "the key itself is missing"
 	default:
-		k.why = checkKeyBlob(first, blob)
+		k.Why = checkKeyBlob(first, blob)
 	}
-	k.valid = k.why == ""
-	if k.valid && first == "ssh-rsa" {
+	k.Valid = k.Why == ""
+	if k.Valid && first == "ssh-rsa" {
 		k.bits = rsaBits(blob)
 	}
 	return k
 }
 
 // readOptions reads the options in front of a key that decide whether the key opens a shell.
-func (k *keyLine) readOptions(options string) {
+func (k *KeyLine) readOptions(options string) {
 	for _, option := range splitOptions(options) {
 		name, value, _ := strings.Cut(option, "=")
 		value = strings.ReplaceAll(strings.Trim(value, `"`), `\"`, `"`)
 		switch strings.ToLower(name) {
 		case "command":
-			k.command = true
+			k.Command = true
 		case "cert-authority":
 			k.isAuthority = true
 		case "expiry-time":
@@ -140,7 +141,7 @@ func isKeyType(name string) bool {
 	return slices.Contains(keyTypes, name)
 }
 
-func cutField(text string) (field, rest string) {
+func CutField(text string) (field, rest string) {
 	text = strings.TrimLeft(text, " \t")
 	if at := strings.IndexAny(text, " \t"); at >= 0 {
 		return text[:at], text[at:]
@@ -196,50 +197,50 @@ func checkKeyBlob(kind, text string) string {
 	return ""
 }
 
-// keyFile is what sshd would find of one account's keys in one place.
-type keyFile struct {
-	path    string
-	keys    []keyLine
-	refused string // why sshd ignores the file; empty where it reads it
-	chain   []diagnose.Evidence
-	fix     []string // paths whose mode or owner is wrong
-	foreign string   // the first of them that may belong to somebody else, and why; empty without one
+// KeyFile is what sshd would find of one account's keys in one place.
+type KeyFile struct {
+	Path    string
+	Keys    []KeyLine
+	Refused string // why sshd ignores the file; empty where it reads it
+	Chain   []diagnose.Evidence
+	Fix     []string // paths whose mode or owner is wrong
+	Foreign string   // the first of them that may belong to somebody else, and why; empty without one
 }
 
-// usable counts the keys that open a shell.
-func (f *keyFile) usable() int {
+// Usable counts the keys that open a shell.
+func (f *KeyFile) Usable() int {
 	n := 0
-	for _, k := range f.keys {
-		if k.valid && !k.command && k.closed == "" && f.refused == "" {
+	for _, k := range f.Keys {
+		if k.Valid && !k.Command && k.Closed == "" && f.Refused == "" {
 			n++
 		}
 	}
 	return n
 }
 
-// keyFiles returns the files in which sshd looks for an account's keys, those that exist.
-func keyFiles(tree *diagnose.Tree, config *sshdConfig, a *account, now time.Time) []keyFile {
+// KeyFiles returns the files in which sshd looks for an account's keys, those that exist.
+func KeyFiles(tree *diagnose.Tree, config *SSHDConfig, a *Account, now time.Time) []KeyFile {
 	patterns := []string{".ssh/authorized_keys", ".ssh/authorized_keys2"}
-	if set := config.all("authorizedkeysfile"); len(set) > 0 {
-		patterns = set[0].args
+	if set := config.All("authorizedkeysfile"); len(set) > 0 {
+		patterns = set[0].Args
 	}
-	var out []keyFile
+	var out []KeyFile
 	for _, pattern := range patterns[:min(len(patterns), 16)] {
 		if strings.EqualFold(pattern, "none") {
 			continue
 		}
-		name := expandTokens(pattern, a)
+		name := ExpandTokens(pattern, a)
 		if !path.IsAbs(name) {
-			name = path.Join(a.home, name)
+			name = path.Join(a.Home, name)
 		}
 		if _, err := tree.Stat(name); err != nil {
 			continue
 		}
-		f := keyFile{path: name, keys: parseAuthorizedKeys(tree.Lines(name))}
-		for i := range f.keys {
-			f.keys[i].closeKey(config, now)
+		f := KeyFile{Path: name, Keys: ParseAuthorizedKeys(tree.Lines(name))}
+		for i := range f.Keys {
+			f.Keys[i].closeKey(config, now)
 		}
-		if strings.EqualFold(config.first("strictmodes", "yes"), "yes") {
+		if strings.EqualFold(config.First("strictmodes", "yes"), "yes") {
 			f.checkModes(tree, a)
 		}
 		out = append(out, f)
@@ -249,12 +250,12 @@ func keyFiles(tree *diagnose.Tree, config *sshdConfig, a *account, now time.Time
 
 // checkModes is sshd's StrictModes: the file and the folders above it, up to the home, belong to the account or to root, and no one else may
 // write to them.
-func (f *keyFile) checkModes(tree *diagnose.Tree, a *account) {
-	at, err := tree.Resolve(f.path)
+func (f *KeyFile) checkModes(tree *diagnose.Tree, a *Account) {
+	at, err := tree.Resolve(f.Path)
 	if err != nil {
 		return
 	}
-	home, err := tree.Resolve(a.home)
+	home, err := tree.Resolve(a.Home)
 	outside := err != nil || home == "/" || at != home && !strings.HasPrefix(at, home+"/")
 	for first := true; ; first = false {
 		info, err := tree.Stat(at)
@@ -265,25 +266,25 @@ func (f *keyFile) checkModes(tree *diagnose.Tree, a *account) {
 		if writable && info.Mode()&0o002 == 0 && tree.Exists("/etc/debian_version") {
 			writable = !isPrivateGroup(tree, diagnose.OwnerOf(info).GID, a)
 		}
-		refusals := len(f.fix)
+		refusals := len(f.Fix)
 		switch {
-		case owner != 0 && owner != a.uid:
-			f.refuse(at, "belongs to the user id "+strconv.FormatUint(uint64(owner), 10)+" and not to "+a.orRoot())
+		case owner != 0 && owner != a.UID:
+			f.refuse(at, "belongs to the user id "+strconv.FormatUint(uint64(owner), 10)+" and not to "+a.OrRoot())
 		case writable:
-			f.refuse(at, "may be written by others: its mode is "+modeText(info))
+			f.refuse(at, "may be written by others: its mode is "+ModeText(info))
 		case first && !info.Mode().IsRegular():
 			f.refuse(at, "is no regular file")
-		case first && owner != a.uid && a.uid != 0 && info.Mode()&0o044 == 0:
-			f.refuse(at, "cannot be read by "+a.name+": its mode is "+modeText(info)+" and root owns it")
+		case first && owner != a.UID && a.UID != 0 && info.Mode()&0o044 == 0:
+			f.refuse(at, "cannot be read by "+a.Name+": its mode is "+ModeText(info)+" and root owns it")
 		}
 		switch {
-		case f.foreign != "" || len(f.fix) == refusals:
+		case f.Foreign != "" || len(f.Fix) == refusals:
 		case outside:
-			f.foreign = at + " lies outside of the home of " + a.name
-		case owner != 0 && owner != a.uid:
-			f.foreign = at + " belongs to another user id, which may have put keys of its own there"
+			f.Foreign = at + " lies outside of the home of " + a.Name
+		case owner != 0 && owner != a.UID:
+			f.Foreign = at + " belongs to another user id, which may have put keys of its own there"
 		case first && info.Mode().IsRegular() && diagnose.OwnerOf(info).Links > 1:
-			f.foreign = at + " has another name, by a hard link, and may be a file that the account must not have"
+			f.Foreign = at + " has another name, by a hard link, and may be a file that the account must not have"
 		}
 		if at == home || at == "/" {
 			return
@@ -292,33 +293,33 @@ func (f *keyFile) checkModes(tree *diagnose.Tree, a *account) {
 	}
 }
 
-// orRoot names the owners that sshd accepts for files of an account.
-func (a *account) orRoot() string {
-	if a.uid == 0 {
-		return a.name
+// OrRoot names the owners that sshd accepts for files of an account.
+func (a *Account) OrRoot() string {
+	if a.UID == 0 {
+		return a.Name
 	}
-	return a.name + " or root"
+	return a.Name + " or root"
 }
 
 // isPrivateGroup says whether the account is the only member of a group: the sshd of Debian and Ubuntu lets such a group write.
-func isPrivateGroup(tree *diagnose.Tree, gid uint32, a *account) bool {
+func isPrivateGroup(tree *diagnose.Tree, gid uint32, a *Account) bool {
 	members := 0
-	accounts, _ := parsePasswd(tree.Lines(passwdPath))
+	accounts, _ := ParsePasswd(tree.Lines(PasswdPath))
 	for _, other := range accounts {
-		if other.gid == gid {
-			if other.uid != a.uid {
+		if other.GID == gid {
+			if other.UID != a.UID {
 				return false
 			}
 			members++
 		}
 	}
-	groups, _ := parseGroups(tree.Lines(groupPath))
+	groups, _ := ParseGroups(tree.Lines(GroupPath))
 	for _, g := range groups {
-		if g.gid != gid {
+		if g.GID != gid {
 			continue
 		}
-		for _, name := range g.members {
-			if name != "" && name != a.name {
+		for _, name := range g.Members {
+			if name != "" && name != a.Name {
 				return false
 			}
 			if name != "" {
@@ -329,16 +330,16 @@ func isPrivateGroup(tree *diagnose.Tree, gid uint32, a *account) bool {
 	return members > 0
 }
 
-func (f *keyFile) refuse(at, why string) {
-	if f.refused == "" {
-		f.refused = at + " " + why
+func (f *KeyFile) refuse(at, why string) {
+	if f.Refused == "" {
+		f.Refused = at + " " + why
 	}
-	f.chain = append(f.chain, fileEvidence(at, 0, why))
-	f.fix = append(f.fix, at)
+	f.Chain = append(f.Chain, FileEvidence(at, 0, why))
+	f.Fix = append(f.Fix, at)
 }
 
-// modeText writes a mode as chmod takes it.
-func modeText(info fs.FileInfo) string {
+// ModeText writes a mode as chmod takes it.
+func ModeText(info fs.FileInfo) string {
 	mode := uint32(info.Mode().Perm())
 	for bit, value := range map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
 		if info.Mode()&bit != 0 {
@@ -346,4 +347,41 @@ func modeText(info fs.FileInfo) string {
 		}
 	}
 	return "0" + strconv.FormatUint(uint64(mode), 8)
+}
+
+// localZones is how far the time of a machine without the zone of an expiry-time may lie from UTC.
+const localZones = 14 * time.Hour
+
+// isOver says whether an expiry-time of authorized_keys has passed: YYYYMMDD or YYYYMMDDHHMM[SS] in the machine's own time, with Z in UTC. sshd
+// refuses a key whose time cannot be read.
+func isOver(text string, now time.Time) bool {
+	plain, isUTC := strings.CutSuffix(text, "Z")
+	for _, layout := range []string{"20060102", "200601021504", "20060102150405"} {
+		at, err := time.Parse(layout, plain)
+		if err != nil || len(plain) != len(layout) {
+			continue
+		}
+		if !isUTC {
+			at = at.Add(localZones)
+		}
+		return !now.IsZero() && now.After(at)
+	}
+	return true
+}
+
+// closeKey fills in why sshd does not take a valid key for a shell from elsewhere.
+func (k *KeyLine) closeKey(c *SSHDConfig, now time.Time) {
+	takes, at := c.takesKeyType(k.kind)
+	least, _ := strconv.Atoi(c.First("requiredrsasize", "1024"))
+	switch {
+	case !k.Valid || k.isAuthority:
+	case k.expiry != "" && isOver(k.expiry, now):
+		k.Closed = "its expiry-time " + k.expiry + " is over"
+	case k.isLocal:
+		k.Closed = "its option from lets in the machine itself only"
+	case !takes:
+		k.Closed, k.ClosedBy = fmt.Sprintf("%s leaves its type %s out", at.Keyword, k.kind), at
+	case k.kind == "ssh-rsa" && k.bits > 0 && k.bits < least:
+		k.Closed, k.ClosedBy = fmt.Sprintf("it has %d bits, and RequiredRSASize asks for %d", k.bits, least), c.SettingOf("requiredrsasize")
+	}
 }

@@ -1,4 +1,4 @@
-package system
+package config
 
 import (
 	"fmt"
@@ -11,17 +11,17 @@ import (
 	"salvor/diagnose"
 )
 
-const interfacesPath = "/etc/network/interfaces"
+const InterfacesPath = "/etc/network/interfaces"
 
-// ifupdown collects what /etc/network/interfaces and its included files say.
-type ifupdown struct {
-	networkManager
-	tree *diagnose.Tree
-	// read and sourced are the files and patterns that have been followed.
-	read, sourced map[string]bool
+// Ifupdown collects what /etc/network/interfaces and its included files say.
+type Ifupdown struct {
+	NetworkManager
+	Tree *diagnose.Tree
+	// Read and sourced are the files and patterns that have been followed.
+	Read, Sourced map[string]bool
 	auto          map[string]bool // interfaces of auto and allow-auto
 	hotplug       map[string]bool
-	stanza        *networkLink // that the next option belongs to
+	stanza        *NetworkLink // that the next option belongs to
 	begun         bool         // a stanza of any kind
 	strict        bool         // the syntax is that of Debian's ifupdown
 	mask          string
@@ -29,41 +29,41 @@ type ifupdown struct {
 	rawRoute      bool // a command adds routes or addresses
 }
 
-// readIfupdown reads the configuration of ifupdown; nil where it is not installed.
-func readIfupdown(tree *diagnose.Tree) *networkManager {
+// ReadIfupdown reads the configuration of ifupdown; nil where it is not installed.
+func ReadIfupdown(tree *diagnose.Tree) *NetworkManager {
 	busybox := tree.Exists("/etc/init.d/networking") && tree.Exists("/etc/runlevels")
-	if firstExisting(tree, "/usr/sbin/ifup", "/sbin/ifup") == "" && !busybox || !tree.Exists(interfacesPath) {
+	if FirstExisting(tree, "/usr/sbin/ifup", "/sbin/ifup") == "" && !busybox || !tree.Exists(InterfacesPath) {
 		return nil
 	}
 	if tree.Exists("/etc/sysconfig/network-scripts") || tree.Exists("/etc/sysconfig/network/config") { // ifup of RHEL and SUSE
 		return nil
 	}
-	p := &ifupdown{tree: tree, read: map[string]bool{}, sourced: map[string]bool{}, auto: map[string]bool{}, hotplug: map[string]bool{}, networkManager: networkManager{name: "ifupdown", unit: "networking.service"}}
-	p.strict = firstExisting(tree, "/usr/share/ifupdown2", "/etc/network/ifupdown2", "/usr/share/ifupdown-ng", "/usr/libexec/ifupdown-ng", "/usr/lib/ifupdown-ng") == "" && !busybox
-	p.enabled, _ = serviceEnabled(tree, "networking")
-	p.include(interfacesPath)
-	for i := range p.links {
-		l := &p.links[i]
-		l.active = p.auto[l.name] || p.hotplug[l.name]
-		l.optional = !p.auto[l.name]
+	p := &Ifupdown{Tree: tree, Read: map[string]bool{}, Sourced: map[string]bool{}, auto: map[string]bool{}, hotplug: map[string]bool{}, NetworkManager: NetworkManager{Name: "ifupdown", Unit: "networking.service"}}
+	p.strict = FirstExisting(tree, "/usr/share/ifupdown2", "/etc/network/ifupdown2", "/usr/share/ifupdown-ng", "/usr/libexec/ifupdown-ng", "/usr/lib/ifupdown-ng") == "" && !busybox
+	p.Enabled, _ = ServiceEnabled(tree, "networking")
+	p.Include(InterfacesPath)
+	for i := range p.Links {
+		l := &p.Links[i]
+		l.Active = p.auto[l.Name] || p.hotplug[l.Name]
+		l.Optional = !p.auto[l.Name]
 	}
 	// Interfaces that appear are configured by a rule of udev, whether or not the service is enabled.
-	hotplug := firstExisting(tree, "/usr/lib/udev/ifupdown-hotplug", "/lib/udev/ifupdown-hotplug") != "" && len(p.hotplug) > 0
-	p.enabled = p.enabled || hotplug && unitMask(tree, "networking.service") == ""
-	return &p.networkManager
+	hotplug := FirstExisting(tree, "/usr/lib/udev/ifupdown-hotplug", "/lib/udev/ifupdown-hotplug") != "" && len(p.hotplug) > 0
+	p.Enabled = p.Enabled || hotplug && UnitMask(tree, "networking.service") == ""
+	return &p.NetworkManager
 }
 
-func (p *ifupdown) include(file string) {
-	if p.read[file] {
+func (p *Ifupdown) Include(file string) {
+	if p.Read[file] {
 		return // ifupdown reads the file again, and finds nothing new there
 	}
-	if len(p.read) == maxNetworkFiles {
-		p.partial = true
+	if len(p.Read) == MaxNetworkFiles {
+		p.Partial = true
 		return
 	}
-	p.read[file] = true
-	lines := p.tree.Lines(file)
-	if !p.tree.Exists(file) {
+	p.Read[file] = true
+	lines := p.Tree.Lines(file)
+	if !p.Tree.Exists(file) {
 		return
 	}
 	for i := 0; i < len(lines); i++ {
@@ -71,7 +71,7 @@ func (p *ifupdown) include(file string) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		line, i = joinLines(lines, i, strings.TrimSpace)
+		line, i = JoinLines(lines, i, strings.TrimSpace)
 		if fields := strings.Fields(line); len(fields) > 0 {
 			p.line(file, at, fields)
 		}
@@ -79,26 +79,26 @@ func (p *ifupdown) include(file string) {
 	p.endStanza()
 }
 
-func (p *ifupdown) endStanza() {
+func (p *Ifupdown) endStanza() {
 	if l := p.stanza; l != nil {
-		if p.static && len(l.addresses) == 0 && !l.virtual && p.strict {
-			p.problems = append(p.problems, networkProblem{l.file, l.line, "the static interface " + l.name + " has no address", 0.85})
+		if p.static && len(l.Addresses) == 0 && !l.Virtual && p.strict {
+			p.Problems = append(p.Problems, NetworkProblem{l.File, l.Line, "the static interface " + l.Name + " has no address", 0.85})
 		}
-		for i := range l.gateways {
-			l.gateways[i].onLink = l.gateways[i].onLink || p.rawRoute
+		for i := range l.Gateways {
+			l.Gateways[i].OnLink = l.Gateways[i].OnLink || p.rawRoute
 		}
-		p.links = append(p.links, *l)
+		p.Links = append(p.Links, *l)
 	}
 	p.stanza, p.mask, p.static, p.rawRoute = nil, "", false, false
 }
 
-func (p *ifupdown) refuse(file string, line int, confidence float64, text string) {
+func (p *Ifupdown) refuse(file string, line int, confidence float64, text string) {
 	if p.strict {
-		p.problems = append(p.problems, networkProblem{file, line, text, confidence})
+		p.Problems = append(p.Problems, NetworkProblem{file, line, text, confidence})
 	}
 }
 
-func (p *ifupdown) line(file string, at int, fields []string) {
+func (p *Ifupdown) line(file string, at int, fields []string) {
 	keyword := fields[0]
 	switch {
 	case keyword == "auto" || keyword == "allow-auto":
@@ -131,42 +131,42 @@ func (p *ifupdown) line(file string, at int, fields []string) {
 	}
 }
 
-// unreadStanza is an interface of the machine that a file of /etc/network/interfaces.d configures.
-type unreadStanza struct {
-	name, file string
-	line       int
+// UnreadStanza is an interface of the machine that a file of /etc/network/interfaces.d configures.
+type UnreadStanza struct {
+	Name, File string
+	Line       int
 }
 
 // SourceLine is the line that /etc/network/interfaces lacks where it reads no file of /etc/network/interfaces.d, and one configures an interface of
 // the machine; empty where there is no such file.
 func SourceLine(s *diagnose.System) string {
-	line, _ := findUnreadStanza(s)
+	line, _ := FindUnreadStanza(s)
 	return line
 }
 
-// findUnreadStanza is SourceLine with the stanza that is not read.
-func findUnreadStanza(s *diagnose.System) (line string, stanza unreadStanza) {
+// FindUnreadStanza is SourceLine with the stanza that is not read.
+func FindUnreadStanza(s *diagnose.System) (line string, stanza UnreadStanza) {
 	const folder = "/etc/network/interfaces.d"
-	m := readIfupdown(s.Files)
-	if m == nil || !m.enabled || m.partial {
+	m := ReadIfupdown(s.Files)
+	if m == nil || !m.Enabled || m.Partial {
 		return "", stanza
 	}
-	n := &network{managers: []networkManager{*m}}
-	p := &ifupdown{tree: s.Files, read: map[string]bool{}, sourced: map[string]bool{}, auto: map[string]bool{}, hotplug: map[string]bool{}}
+	n := &Network{Managers: []NetworkManager{*m}}
+	p := &Ifupdown{Tree: s.Files, Read: map[string]bool{}, Sourced: map[string]bool{}, auto: map[string]bool{}, hotplug: map[string]bool{}}
 	for _, file := range s.Files.Match(folder, "*") {
 		if plainFile.MatchString(path.Base(file)) {
-			p.include(file)
+			p.Include(file)
 		}
 	}
-	predictable := predictableNames(s.Files)
-	for i := range p.links[:min(len(p.links), maxNetworkLinks)] {
-		l := &p.links[i]
-		if l.virtual || l.name == "lo" || !p.auto[l.name] && !p.hotplug[l.name] || !l.dhcp && len(l.addresses) == 0 {
+	predictable := PredictableNames(s.Files)
+	for i := range p.Links[:min(len(p.Links), MaxNetworkLinks)] {
+		l := &p.Links[i]
+		if l.Virtual || l.Name == "lo" || !p.auto[l.Name] && !p.hotplug[l.Name] || !l.DHCP && len(l.Addresses) == 0 {
 			continue
 		}
 		for _, nic := range s.NICs {
-			if l.matches(nic.MAC, namesOf(s, n, nic, predictable)) {
-				return "source " + folder + "/*", unreadStanza{l.name, l.file, l.line}
+			if l.Matches(nic.MAC, NamesOf(s, n, nic, predictable)) {
+				return "source " + folder + "/*", UnreadStanza{l.Name, l.File, l.Line}
 			}
 		}
 	}
@@ -175,35 +175,35 @@ func findUnreadStanza(s *diagnose.System) (line string, stanza unreadStanza) {
 
 var plainFile = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 
-func (p *ifupdown) source(keyword string, patterns []string) {
+func (p *Ifupdown) source(keyword string, patterns []string) {
 	for _, pattern := range patterns {
 		if !path.IsAbs(pattern) {
 			pattern = path.Join("/etc/network", pattern)
 		}
 		// A source may name each file again. The bound comes before the folder is listed, because a list costs more than a file.
-		if key := keyword + " " + pattern; p.sourced[key] || len(p.sourced) == maxNetworkFiles {
-			p.partial = p.partial || !p.sourced[key]
+		if key := keyword + " " + pattern; p.Sourced[key] || len(p.Sourced) == MaxNetworkFiles {
+			p.Partial = p.Partial || !p.Sourced[key]
 			continue
 		} else {
-			p.sourced[key] = true
+			p.Sourced[key] = true
 		}
 		folder, name := path.Split(pattern)
 		if strings.ContainsAny(folder, "*?[$`{") || strings.ContainsAny(name, "$`{") {
-			p.partial = true
+			p.Partial = true
 			continue
 		}
 		found := []string{pattern}
-		if info, err := p.tree.Stat(pattern); err == nil && info.IsDir() {
-			found = p.tree.Match(pattern, "*")
+		if info, err := p.Tree.Stat(pattern); err == nil && info.IsDir() {
+			found = p.Tree.Match(pattern, "*")
 		} else if strings.ContainsAny(name, "*?[") {
-			found = p.tree.Match(folder, name)
+			found = p.Tree.Match(folder, name)
 		}
 		for _, file := range found {
-			if info, err := p.tree.Stat(file); err != nil || !info.Mode().IsRegular() || strings.HasPrefix(path.Base(file), ".") {
+			if info, err := p.Tree.Stat(file); err != nil || !info.Mode().IsRegular() || strings.HasPrefix(path.Base(file), ".") {
 				continue
 			}
 			if keyword == "source" || plainFile.MatchString(path.Base(file)) {
-				p.include(file)
+				p.Include(file)
 			}
 		}
 	}
@@ -217,18 +217,18 @@ var (
 	}
 )
 
-func (p *ifupdown) iface(file string, at int, fields []string) {
+func (p *Ifupdown) iface(file string, at int, fields []string) {
 	if len(fields) == 0 || (len(fields) < 3 && p.strict && !slices.Contains(fields, "inherits")) {
 		p.refuse(file, at, 0.93, "the line has no family or no method")
 		return
 	}
-	l := &networkLink{name: fields[0], file: file, line: at, virtual: isVirtualName(fields[0])}
+	l := &NetworkLink{Name: fields[0], File: file, Line: at, Virtual: IsVirtualName(fields[0])}
 	p.stanza = l
-	if base, _, isVLAN := strings.Cut(fields[0], "."); isVLAN && !isVirtualName(base) {
-		p.links = append(p.links, networkLink{name: base, lower: true, file: file, line: at})
+	if base, _, isVLAN := strings.Cut(fields[0], "."); isVLAN && !IsVirtualName(base) {
+		p.Links = append(p.Links, NetworkLink{Name: base, Lower: true, File: file, Line: at})
 	}
 	if slices.Contains(fields[1:], "inherits") { // the family, the method and the options may be those of another stanza
-		p.partial = true
+		p.Partial = true
 		return
 	}
 	if len(fields) < 3 {
@@ -243,13 +243,13 @@ func (p *ifupdown) iface(file string, at int, fields []string) {
 		p.refuse(file, at, 0.93, fmt.Sprintf("%q is no method of %s", method, family))
 		return
 	}
-	l.dhcp = method == "dhcp" || method == "auto" || method == "bootp"
-	l.asksServer = method == "dhcp"
+	l.DHCP = method == "dhcp" || method == "auto" || method == "bootp"
+	l.AsksServer = method == "dhcp"
 	p.static = method == "static"
-	l.virtual = l.virtual || slices.Contains([]string{"tunnel", "ppp", "wvdial", "v4tunnel", "6to4"}, method)
+	l.Virtual = l.Virtual || slices.Contains([]string{"tunnel", "ppp", "wvdial", "v4tunnel", "6to4"}, method)
 }
 
-func (p *ifupdown) option(file string, at int, fields []string) {
+func (p *Ifupdown) option(file string, at int, fields []string) {
 	if len(fields) == 1 && p.strict {
 		p.static = p.static && fields[0] != "address" // one problem for one line
 		p.refuse(file, at, 0.93, fmt.Sprintf("the option %q has no value", fields[0]))
@@ -261,8 +261,8 @@ func (p *ifupdown) option(file string, at int, fields []string) {
 	}
 	switch key := strings.ReplaceAll(fields[0], "_", "-"); {
 	case key == "address":
-		if prefix, ok := parsePrefix(value, p.mask); ok {
-			l.addresses = append(l.addresses, prefix)
+		if prefix, ok := ParsePrefix(value, p.mask); ok {
+			l.Addresses = append(l.Addresses, prefix)
 		} else if a, err := netip.ParseAddr(value); err == nil {
 			bits := 8 // the class decides without a mask; the mask may follow
 			switch {
@@ -273,47 +273,71 @@ func (p *ifupdown) option(file string, at int, fields []string) {
 			case a.As4()[0] >= 128:
 				bits = 16
 			}
-			l.addresses = append(l.addresses, netip.PrefixFrom(a, bits))
+			l.Addresses = append(l.Addresses, netip.PrefixFrom(a, bits))
 		} else {
 			p.static = false
 			p.refuse(file, at, 0.7, fmt.Sprintf("%q is no address", value))
 		}
 	case key == "netmask":
 		p.mask = value
-		for i, a := range l.addresses {
-			if prefix, ok := parsePrefix(a.Addr().String(), value); ok {
-				l.addresses[i] = prefix
+		for i, a := range l.Addresses {
+			if prefix, ok := ParsePrefix(a.Addr().String(), value); ok {
+				l.Addresses[i] = prefix
 			}
 		}
 	case key == "gateway":
 		if a, err := netip.ParseAddr(value); err == nil {
-			l.gateways = append(l.gateways, networkGateway{address: a, line: at})
+			l.Gateways = append(l.Gateways, NetworkGateway{Address: a, Line: at})
 		}
 	case key == "pointopoint" || key == "scope":
 		p.rawRoute = true
 	case key == "bond-slaves" || key == "bridge-ports":
-		l.virtual = true
+		l.Virtual = true
 		for _, name := range fields[1:] {
 			if name == "regex" || name == "all" || name == "none" {
 				break
 			}
-			if !isVirtualName(name) {
-				p.links = append(p.links, networkLink{name: name, lower: true, file: file, line: at})
+			if !IsVirtualName(name) {
+				p.Links = append(p.Links, NetworkLink{Name: name, Lower: true, File: file, Line: at})
 			}
 		}
 	case key == "vlan-raw-device":
-		l.virtual = true
-		if value != "" && !isVirtualName(value) {
-			p.links = append(p.links, networkLink{name: value, lower: true, file: file, line: at})
+		l.Virtual = true
+		if value != "" && !IsVirtualName(value) {
+			p.Links = append(p.Links, NetworkLink{Name: value, Lower: true, File: file, Line: at})
 		}
 	case strings.HasPrefix(key, "bond-") && key != "bond-master", strings.HasPrefix(key, "bridge-"), strings.HasPrefix(key, "vlan-"), strings.HasPrefix(key, "ovs-"),
 		strings.HasPrefix(key, "wireguard-"), strings.HasPrefix(key, "batman-"), key == "link-type", strings.HasPrefix(key, "vxlan-"), strings.HasPrefix(key, "tunnel-"):
-		l.virtual = true
+		l.Virtual = true
 	case key == "pre-up" || key == "up" || key == "post-up" || key == "use":
 		command := strings.Join(fields, " ")
 		for _, makes := range []string{"link add", "brctl addbr", "vconfig", "tunctl", "openvpn", "ip tunnel", "tuntap", "iw dev", "modprobe"} {
-			l.virtual = l.virtual || strings.Contains(command, makes)
+			l.Virtual = l.Virtual || strings.Contains(command, makes)
 		}
 		p.rawRoute = p.rawRoute || strings.Contains(command, "route") || strings.Contains(command, "addr")
 	}
+}
+
+// IsStanzaStart says whether a line of /etc/network/interfaces ends the stanza before it.
+func IsStanzaStart(line string) bool {
+	fields := strings.Fields(line)
+	return len(fields) > 0 && (slices.Contains([]string{"auto", "iface", "mapping", "source", "source-directory", "template", "rename", "no-auto-down", "no-scripts"}, fields[0]) ||
+		strings.HasPrefix(fields[0], "allow-"))
+}
+
+// CorrectMethod returns the method of ifupdown that is near to what a stanza names; empty where none is, or several are.
+func CorrectMethod(family, method string) string {
+	if slices.Contains(interfaceMethods[family], method) {
+		return method
+	}
+	out := ""
+	for _, m := range interfaceMethods[family] {
+		if editDistance(method, m) <= 1 || len(m) > 4 && editDistance(method, m) <= 2 {
+			if out != "" && out != m {
+				return ""
+			}
+			out = m
+		}
+	}
+	return out
 }

@@ -1,4 +1,4 @@
-package system
+package config
 
 import (
 	"maps"
@@ -11,26 +11,26 @@ import (
 )
 
 // readNetworkd reads the .network files of systemd-networkd; nil where it is not installed.
-func readNetworkd(tree *diagnose.Tree) *networkManager {
-	if unitFile(tree, "systemd-networkd.service") == "" {
+func readNetworkd(tree *diagnose.Tree) *NetworkManager {
+	if UnitFile(tree, "systemd-networkd.service") == "" {
 		return nil
 	}
-	m := &networkManager{name: "systemd-networkd", unit: "systemd-networkd.service"}
-	m.enabled, _ = serviceEnabled(tree, "systemd-networkd")
+	m := &NetworkManager{Name: "systemd-networkd", Unit: "systemd-networkd.service"}
+	m.Enabled, _ = ServiceEnabled(tree, "systemd-networkd")
 	files := map[string]string{}
 	for _, folder := range []string{"/usr/lib/systemd/network", "/lib/systemd/network", "/etc/systemd/network"} {
 		for _, file := range tree.Match(folder, "*.network") {
 			files[path.Base(file)] = file
 		}
 	}
-	for _, base := range slices.Sorted(maps.Keys(files))[:min(len(files), maxNetworkFiles)] {
+	for _, base := range slices.Sorted(maps.Keys(files))[:min(len(files), MaxNetworkFiles)] {
 		lines := tree.Lines(files[base])
 		for _, drop := range tree.Match("/etc/systemd/network/"+base+".d", "*.conf") {
 			lines = append(lines, tree.Lines(drop)...)
 		}
-		for _, l := range parseNetworkFile(lines) {
-			l.file = files[base]
-			m.links = append(m.links, l)
+		for _, l := range ParseNetworkFile(lines) {
+			l.File = files[base]
+			m.Links = append(m.Links, l)
 		}
 	}
 	return m
@@ -38,19 +38,19 @@ func readNetworkd(tree *diagnose.Tree) *networkManager {
 
 // networkFile is a .network file while it is read.
 type networkFile struct {
-	link        networkLink
+	link        NetworkLink
 	names, macs []string
 	matched     bool
-	via         networkGateway // of the route that is being read
+	via         NetworkGateway // of the route that is being read
 	elsewhere   bool           // that route is no default one
 }
 
-// parseNetworkFile reads one .network file: a link for each name that it matches. A masked or empty one has none.
-func parseNetworkFile(lines []string) []networkLink {
-	f := networkFile{link: networkLink{active: true}}
+// ParseNetworkFile reads one .network file: a link for each name that it matches. A masked or empty one has none.
+func ParseNetworkFile(lines []string) []NetworkLink {
+	f := networkFile{link: NetworkLink{Active: true}}
 	section := ""
-	for _, s := range unitSettings(lines) {
-		if s.Section != section || (s.Section == "Route" && s.Key == "Gateway" && f.via.address.IsValid()) {
+	for _, s := range UnitSettings(lines) {
+		if s.Section != section || (s.Section == "Route" && s.Key == "Gateway" && f.via.Address.IsValid()) {
 			f.endRoute()
 			section = s.Section
 		}
@@ -70,18 +70,18 @@ func parseNetworkFile(lines []string) []networkLink {
 	if len(f.macs) == 0 {
 		f.macs = []string{""}
 	}
-	var out []networkLink
+	var out []NetworkLink
 	for _, name := range f.names[:min(len(f.names), 64)] {
 		for _, mac := range f.macs[:min(len(f.macs), 64)] {
 			l := f.link
-			l.name, l.mac = name, mac
-			l.virtual = l.virtual || (name != "" && isVirtualName(name))
+			l.Name, l.MAC = name, mac
+			l.Virtual = l.Virtual || (name != "" && IsVirtualName(name))
 			if strings.HasPrefix(name, "!") {
-				l.name, l.unclear = "", true
+				l.Name, l.Unclear = "", true
 			}
 			// Of several names or addresses, only some have to be there.
-			l.optional = l.optional || len(f.names) > 1 || len(f.macs) > 1
-			l.unclear = l.unclear || name == "" && mac == ""
+			l.Optional = l.Optional || len(f.names) > 1 || len(f.macs) > 1
+			l.Unclear = l.Unclear || name == "" && mac == ""
 			out = append(out, l)
 		}
 	}
@@ -89,10 +89,10 @@ func parseNetworkFile(lines []string) []networkLink {
 }
 
 func (f *networkFile) endRoute() {
-	if f.via.address.IsValid() && !f.elsewhere {
-		f.link.gateways = append(f.link.gateways, f.via)
+	if f.via.Address.IsValid() && !f.elsewhere {
+		f.link.Gateways = append(f.link.Gateways, f.via)
 	}
-	f.via, f.elsewhere = networkGateway{}, false
+	f.via, f.elsewhere = NetworkGateway{}, false
 }
 
 // match reads a line of [Match].
@@ -101,22 +101,22 @@ func (f *networkFile) match(s sectionLine) {
 	values := strings.Fields(s.Value)
 	switch s.Key {
 	case "Name":
-		f.names, f.link.line = append(f.names, values...), s.Line
+		f.names, f.link.Line = append(f.names, values...), s.Line
 	case "MACAddress", "PermanentMACAddress":
 		for _, text := range values {
-			f.macs = append(f.macs, normalMAC(text))
+			f.macs = append(f.macs, NormalMAC(text))
 		}
-		if f.link.line == 0 {
-			f.link.line = s.Line
+		if f.link.Line == 0 {
+			f.link.Line = s.Line
 		}
 	case "Type":
 		ethernet := slices.Contains(values, "ether")
-		f.link.unclear = f.link.unclear || ethernet
-		f.link.virtual = f.link.virtual || !ethernet
+		f.link.Unclear = f.link.Unclear || ethernet
+		f.link.Virtual = f.link.Virtual || !ethernet
 	case "Kind":
-		f.link.virtual = true
+		f.link.Virtual = true
 	default:
-		f.link.unclear = true
+		f.link.Unclear = true
 	}
 }
 
@@ -127,27 +127,27 @@ func (f *networkFile) set(s sectionLine) {
 	yes := strings.EqualFold(s.Value, "yes") || strings.EqualFold(s.Value, "true")
 	switch s.Section + "." + s.Key {
 	case "Network.DHCP":
-		l.dhcp = !no
+		l.DHCP = !no
 	case "Network.Address", "Address.Address":
-		if prefix, ok := parsePrefix(s.Value, ""); ok {
-			l.addresses = append(l.addresses, prefix)
+		if prefix, ok := ParsePrefix(s.Value, ""); ok {
+			l.Addresses = append(l.Addresses, prefix)
 		}
 	case "Network.Gateway":
 		if a, err := netip.ParseAddr(s.Value); err == nil {
-			l.gateways = append(l.gateways, networkGateway{address: a, line: s.Line})
+			l.Gateways = append(l.Gateways, NetworkGateway{Address: a, Line: s.Line})
 		}
 	case "Route.Gateway":
-		f.via.address, _ = netip.ParseAddr(s.Value)
-		f.via.line = s.Line
+		f.via.Address, _ = netip.ParseAddr(s.Value)
+		f.via.Line = s.Line
 	case "Route.GatewayOnLink", "Route.GatewayOnlink":
-		f.via.onLink = yes
+		f.via.OnLink = yes
 	case "Route.Destination":
 		f.elsewhere = s.Value != "0.0.0.0/0" && s.Value != "::/0"
 	case "Link.RequiredForOnline":
-		l.optional = no
+		l.Optional = no
 	case "Link.Unmanaged":
-		l.active = !yes
+		l.Active = !yes
 	case "Link.ActivationPolicy":
-		l.active = s.Value != "manual" && s.Value != "down" && s.Value != "always-down"
+		l.Active = s.Value != "manual" && s.Value != "down" && s.Value != "always-down"
 	}
 }

@@ -1,8 +1,10 @@
-package system
+package config
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -103,40 +105,40 @@ var (
 )
 
 // check says why sshd refuses a line, and how sure that is; empty where it does not.
-func (c *sshdConfig) check(s *sshdSetting) (problem string, confidence float64) {
-	kw, known := sshdKeywords[s.keyword]
+func (c *SSHDConfig) check(s *SSHDSetting) (problem string, confidence float64) {
+	kw, known := sshdKeywords[s.Keyword]
 	if !known {
 		for name := range sshdKeywords {
-			if len(name) > 5 && editDistance(s.keyword, name) <= 2 {
-				return fmt.Sprintf("sshd knows no keyword %q; %s is near", s.keyword, name), 0.97
+			if len(name) > 5 && editDistance(s.Keyword, name) <= 2 {
+				return fmt.Sprintf("sshd knows no keyword %q; %s is near", s.Keyword, name), 0.97
 			}
 		}
-		return fmt.Sprintf("%q is no known keyword of sshd", s.keyword), 0.7
+		return fmt.Sprintf("%q is no known keyword of sshd", s.Keyword), 0.7
 	}
 	if s.match && kw.global {
-		return s.keyword + " is not allowed after a Match line", 0.95
+		return s.Keyword + " is not allowed after a Match line", 0.95
 	}
-	if s.keyword == "match" {
-		return checkMatch(s.args)
+	if s.Keyword == "match" {
+		return checkMatch(s.Args)
 	}
 	if kw.kind == nothing {
 		return "", 0
 	}
-	if len(s.args) == 0 && s.comment {
+	if len(s.Args) == 0 && s.comment {
 		return "", 0 // releases differ in what they make of a comment in the place of a value
 	}
-	if len(s.args) == 0 || (s.args[0] == "" && kw.kind != anyValue) {
-		return s.keyword + " has no value", 0.97
+	if len(s.Args) == 0 || (s.Args[0] == "" && kw.kind != anyValue) {
+		return s.Keyword + " has no value", 0.97
 	}
-	if kw.single && len(s.args) > 1 {
-		return s.keyword + " has more than one value", 0.95
+	if kw.single && len(s.Args) > 1 {
+		return s.Keyword + " has more than one value", 0.95
 	}
 	return c.checkValue(s, kw)
 }
 
-func (c *sshdConfig) checkValue(s *sshdSetting, kw sshdKeyword) (problem string, confidence float64) {
-	value := s.args[0]
-	bad := fmt.Sprintf("%s cannot be %q", s.keyword, value)
+func (c *SSHDConfig) checkValue(s *SSHDSetting, kw sshdKeyword) (problem string, confidence float64) {
+	value := s.Args[0]
+	bad := fmt.Sprintf("%s cannot be %q", s.Keyword, value)
 	switch kw.kind {
 	case choice:
 		words := strings.Fields(kw.words)
@@ -164,17 +166,17 @@ func (c *sshdConfig) checkValue(s *sshdSetting, kw sshdKeyword) (problem string,
 			return bad, 0.95
 		}
 	case subsystem:
-		if len(s.args) < 2 {
+		if len(s.Args) < 2 {
 			return "subsystem has no command", 0.97
 		}
 		for _, other := range c.settings {
 			// Since 9.5 a Match block may define one again.
-			if other.keyword == "subsystem" && len(other.args) > 0 && other.args[0] == value && other.match == s.match && !s.match {
+			if other.Keyword == "subsystem" && len(other.Args) > 0 && other.Args[0] == value && other.match == s.match && !s.match {
 				return fmt.Sprintf("subsystem %q is defined twice", value), 0.9
 			}
 		}
 	case methods:
-		for _, list := range s.args {
+		for _, list := range s.Args {
 			for method := range strings.SplitSeq(list, ",") {
 				if name, _, _ := strings.Cut(method, ":"); !slices.Contains(authenticationMethods, name) {
 					return fmt.Sprintf("authenticationmethods knows no %q", name), 0.95
@@ -182,7 +184,7 @@ func (c *sshdConfig) checkValue(s *sshdSetting, kw sshdKeyword) (problem string,
 			}
 		}
 	case listenValue:
-		if host, port, ok := splitListen(value); !ok || (looksNumeric(host) && !isAddress(host)) || port < 0 {
+		if host, port, ok := SplitListen(value); !ok || (looksNumeric(host) && !isAddress(host)) || port < 0 {
 			return bad, 0.95
 		}
 	}
@@ -206,8 +208,8 @@ func validStartups(value string) bool {
 	return err1 == nil && err2 == nil && rate >= 1 && rate <= 100 && full >= begin
 }
 
-// splitListen splits the value of a ListenAddress; the port is 0 where none is named and -1 where it is no number.
-func splitListen(value string) (host string, port int, ok bool) {
+// SplitListen splits the value of a ListenAddress; the port is 0 where none is named and -1 where it is no number.
+func SplitListen(value string) (host string, port int, ok bool) {
 	if a, err := netip.ParseAddr(value); err == nil {
 		return a.String(), 0, true
 	}
@@ -263,4 +265,112 @@ func checkMatch(args []string) (problem string, confidence float64) {
 		}
 	}
 	return "", 0
+}
+
+// algorithmKeywords take lists of names that the program itself has to know.
+var algorithmKeywords = strings.Fields("ciphers macs kexalgorithms hostkeyalgorithms pubkeyacceptedalgorithms pubkeyacceptedkeytypes hostbasedacceptedalgorithms casignaturealgorithms")
+
+// CompareKeywords corrects the problems by the table of keywords in the system's own sshd. A program in which that table cannot be read
+// changes nothing.
+func (c *SSHDConfig) CompareKeywords(program []byte) []SSHDProblem {
+	has := func(keyword string) bool { return bytes.Contains(program, []byte(keyword+"\x00")) }
+	if !has("permitrootlogin") || !has("authorizedkeysfile") || !has("x11displayoffset") {
+		return c.Problems
+	}
+	var out []SSHDProblem
+	for _, p := range c.Problems {
+		if p.keyword == "" || !bytes.Contains(program, []byte("\x00"+p.keyword+"\x00")) {
+			if p.keyword != "" {
+				p.Confidence = max(p.Confidence, 0.95)
+			}
+			out = append(out, p)
+		}
+	}
+	for _, s := range c.settings {
+		if slices.Contains(algorithmKeywords, s.Keyword) && has("aes128-ctr") && len(s.Args) == 1 && s.Args[0] != "" && s.Args[0][0] != '-' {
+			for name := range strings.SplitSeq(strings.TrimLeft(s.Args[0], "+^"), ",") {
+				if !strings.ContainsAny(name, "*?!") && !has(name) {
+					out = append(out, SSHDProblem{File: s.File, Line: s.Line, Text: fmt.Sprintf("the installed release of sshd knows no %q for %s", name, s.Keyword), Confidence: 0.9})
+					break
+				}
+			}
+		}
+		if !has(s.Keyword) && sshdKeywords[s.Keyword].kind != nothing {
+			out = append(out, SSHDProblem{File: s.File, Line: s.Line, Text: "the installed release of sshd knows no keyword " + s.Keyword, Confidence: 0.9})
+		}
+	}
+	return out
+}
+
+// SettingOf is the first setting of a keyword that counts outside of Match blocks; the zero value without one.
+func (c *SSHDConfig) SettingOf(keywords ...string) SSHDSetting {
+	if set := c.All(keywords...); len(set) > 0 {
+		return set[0]
+	}
+	return SSHDSetting{}
+}
+
+// IsYes says whether a keyword has the value yes.
+func (c *SSHDConfig) IsYes(keyword, otherwise string) bool {
+	return strings.EqualFold(c.First(keyword, otherwise), "yes")
+}
+
+// takesKeyType says whether PubkeyAcceptedAlgorithms takes keys of a type; at is the setting where it does not.
+func (c *SSHDConfig) takesKeyType(kind string) (takes bool, at SSHDSetting) {
+	at = c.SettingOf("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes")
+	if at.Keyword == "" || at.Args[0] == "" {
+		return true, at
+	}
+	list := at.Args[0]
+	for _, algorithm := range keyAlgorithms(kind) {
+		switch {
+		case list[0] == '+' || list[0] == '^':
+			return true, at
+		case list[0] == '-':
+			takes = takes || !matchesList(list[1:], algorithm) && (algorithm != "ssh-rsa" && !strings.HasPrefix(algorithm, "ssh-rsa-cert"))
+		default:
+			takes = takes || matchesList(list, algorithm)
+		}
+	}
+	return takes, at
+}
+
+// ExpandTokens replaces the tokens of paths in sshd's configuration.
+func ExpandTokens(pattern string, a *Account) string {
+	return strings.NewReplacer("%%", "%", "%h", a.Home, "%u", a.Name, "%U", strconv.FormatUint(uint64(a.UID), 10)).Replace(pattern)
+}
+
+// MatchPattern compares a name with a pattern of sshd_config, in which * and ? stand for any letters.
+func MatchPattern(pattern, name string) bool {
+	pattern = strings.NewReplacer(`\`, `\\`, `[`, `\[`).Replace(pattern)
+	ok, _ := path.Match(pattern, strings.ReplaceAll(name, "/", "_"))
+	return ok
+}
+
+// keyAlgorithms are the signatures by which sshd takes a key of a type. Releases since 8.8 take no ssh-rsa, unless it is named.
+func keyAlgorithms(kind string) []string {
+	switch kind {
+	case "ssh-rsa":
+		return []string{"rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"}
+	case "ssh-rsa-cert-v01@openssh.com":
+		return []string{"rsa-sha2-512-cert-v01@openssh.com", "rsa-sha2-256-cert-v01@openssh.com", kind}
+	case "sk-ecdsa-sha2-nistp256@openssh.com":
+		return []string{kind, "webauthn-sk-ecdsa-sha2-nistp256@openssh.com"}
+	}
+	return []string{kind}
+}
+
+// matchesList says whether a name matches a comma-separated list of patterns, in which ! excludes.
+func matchesList(list, name string) bool {
+	matched := false
+	for pattern := range strings.SplitSeq(list, ",") {
+		excluded, isExclusion := strings.CutPrefix(pattern, "!")
+		switch {
+		case isExclusion && MatchPattern(excluded, name):
+			return false
+		case !isExclusion && MatchPattern(pattern, name):
+			matched = true
+		}
+	}
+	return matched
 }

@@ -1,4 +1,4 @@
-package system
+package config
 
 import "errors"
 
@@ -32,9 +32,9 @@ type lzmaLength struct {
 	high            [256]uint16
 }
 
-const lzmaHalf = 1 << 10 // the probability of a bit that was not seen yet
+const lzmaHalf = 1 << 10
 
-func fillHalf(probabilities []uint16) {
+func FillHalf(probabilities []uint16) {
 	for i := range probabilities {
 		probabilities[i] = lzmaHalf
 	}
@@ -43,14 +43,14 @@ func fillHalf(probabilities []uint16) {
 func (l *lzmaLength) reset() {
 	l.choice, l.choice2 = lzmaHalf, lzmaHalf
 	for i := range l.low {
-		fillHalf(l.low[i][:])
-		fillHalf(l.mid[i][:])
+		FillHalf(l.low[i][:])
+		FillHalf(l.mid[i][:])
 	}
-	fillHalf(l.high[:])
+	FillHalf(l.high[:])
 }
 
-// unpackLZMA returns the size bytes that a stream holds.
-func unpackLZMA(in []byte, size int) ([]byte, error) {
+// UnpackLZMA returns the size bytes that a stream holds.
+func UnpackLZMA(in []byte, size int) ([]byte, error) {
 	if len(in) < 5 || in[0] != 0 {
 		return nil, errLZMA
 	}
@@ -59,10 +59,10 @@ func unpackLZMA(in []byte, size int) ([]byte, error) {
 		d.code = d.code<<8 | uint32(b)
 	}
 	for _, p := range [][]uint16{d.isMatch[:], d.isRep[:], d.isRepG0[:], d.isRepG1[:], d.isRepG2[:], d.isRep0Long[:], d.posSpecial[:], d.posAlign[:], d.literals[:]} {
-		fillHalf(p)
+		FillHalf(p)
 	}
 	for i := range d.posSlot {
-		fillHalf(d.posSlot[i][:])
+		FillHalf(d.posSlot[i][:])
 	}
 	d.matchLength.reset()
 	d.repLength.reset()
@@ -100,7 +100,7 @@ func (d *lzmaDecoder) bit(p *uint16) uint32 {
 	return bit
 }
 
-// tree decodes a number of bits, the highest first.
+// Tree decodes a number of bits, the highest first.
 func (d *lzmaDecoder) tree(p []uint16, bits uint) uint32 {
 	m := uint32(1)
 	for range bits {

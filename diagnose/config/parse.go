@@ -1,4 +1,6 @@
-package system
+// Package config reads the configuration of an installed system: fstab, GRUB's script, sshd_config, netplan, accounts, unit files and others. Its
+// functions turn text into structures, and judge no system. It is pure, and must not know rules or repairs.
+package config
 
 import (
 	"errors"
@@ -11,22 +13,22 @@ import (
 
 // Bounds of files whose texts a rule holds together, such as the entries of a boot loader.
 const (
-	maxSmallFiles = 64
-	maxSmallFile  = 256 << 10 // bytes
+	MaxSmallFiles = 64
+	MaxSmallFile  = 256 << 10 // bytes
 )
 
-// maxJoinedLine bounds a line that goes on behind a backslash, in bytes.
-const maxJoinedLine = 64 << 10
+// MaxJoinedLine bounds a line that goes on behind a backslash, in bytes.
+const MaxJoinedLine = 64 << 10
 
-// joinLines returns lines[i] with those that follow while a backslash ends it, and the index of the last one. It joins no more when the line has
-// maxJoinedLine bytes. clean is applied to each line.
-func joinLines(lines []string, i int, clean func(string) string) (text string, last int) {
+// JoinLines returns lines[i] with those that follow while a backslash ends it, and the index of the last one. It joins no more when the line has
+// MaxJoinedLine bytes. clean is applied to each line.
+func JoinLines(lines []string, i int, clean func(string) string) (text string, last int) {
 	part := clean(lines[i])
 	if !strings.HasSuffix(part, `\`) {
 		return part, i
 	}
 	var out strings.Builder
-	for strings.HasSuffix(part, `\`) && i+1 < len(lines) && out.Len() < maxJoinedLine {
+	for strings.HasSuffix(part, `\`) && i+1 < len(lines) && out.Len() < MaxJoinedLine {
 		out.WriteString(strings.TrimSuffix(part, `\`))
 		out.WriteByte(' ')
 		i++
@@ -36,37 +38,37 @@ func joinLines(lines []string, i int, clean func(string) string) (text string, l
 	return out.String(), i
 }
 
-func unchanged(line string) string { return line }
+func Unchanged(line string) string { return line }
 
-// settingLine is one NAME=VALUE of a file.
-type settingLine struct {
+// SettingLine is one NAME=VALUE of a file.
+type SettingLine struct {
 	Name, Value string
 	Line        int // from 1
 }
 
-// shellSettings parses the assignments of a file that a shell sources, such as /etc/default/grub: NAME=VALUE, NAME="VALUE", export NAME=VALUE.
+// ShellSettings parses the assignments of a file that a shell sources, such as /etc/default/grub: NAME=VALUE, NAME="VALUE", export NAME=VALUE.
 // Comments and everything else are left out. Quotes are removed, substitutions stay as they are.
-func shellSettings(lines []string) []settingLine {
-	var out []settingLine
+func ShellSettings(lines []string) []SettingLine {
+	var out []SettingLine
 	for i, line := range lines {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "export ")
 		name, value, found := strings.Cut(line, "=")
 		if !found || !isSettingName(name) {
 			continue
 		}
-		out = append(out, settingLine{Name: name, Value: unquoteShell(value), Line: i + 1})
+		out = append(out, SettingLine{Name: name, Value: unquoteShell(value), Line: i + 1})
 	}
 	return out
 }
 
-// lastSetting returns the last assignment of a name, as a shell would see it.
-func lastSetting(all []settingLine, name string) (settingLine, bool) {
+// LastSetting returns the last assignment of a name, as a shell would see it.
+func LastSetting(all []SettingLine, name string) (SettingLine, bool) {
 	for i := len(all) - 1; i >= 0; i-- {
 		if all[i].Name == name {
 			return all[i], true
 		}
 	}
-	return settingLine{}, false
+	return SettingLine{}, false
 }
 
 func isSettingName(name string) bool {
@@ -101,8 +103,8 @@ func unquoteShell(text string) string {
 	return out.String()
 }
 
-// splitArguments cuts a kernel command line at blanks outside of double quotes, and removes the quotes.
-func splitArguments(text string) []string {
+// SplitArguments cuts a kernel command line at blanks outside of double quotes, and removes the quotes.
+func SplitArguments(text string) []string {
 	var out []string
 	var at strings.Builder
 	quoted, any := false, false
@@ -133,9 +135,9 @@ type sectionLine struct {
 	Line                int // from 1
 }
 
-// unitSettings parses a file in the style of systemd's units, NetworkManager's keyfiles and .network files: [Section] and Key=Value lines,
+// UnitSettings parses a file in the style of systemd's units, NetworkManager's keyfiles and .network files: [Section] and Key=Value lines,
 // comments with # or ;, and lines that end in a backslash and go on.
-func unitSettings(lines []string) []sectionLine {
+func UnitSettings(lines []string) []sectionLine {
 	var out []sectionLine
 	section := ""
 	for i := 0; i < len(lines); i++ {
@@ -143,7 +145,7 @@ func unitSettings(lines []string) []sectionLine {
 		if line == "" || line[0] == '#' || line[0] == ';' {
 			continue
 		}
-		line, i = joinLines(lines, i, strings.TrimSpace)
+		line, i = JoinLines(lines, i, strings.TrimSpace)
 		if line[0] == '[' {
 			section = strings.Trim(line, "[]")
 			continue
@@ -155,18 +157,18 @@ func unitSettings(lines []string) []sectionLine {
 	return out
 }
 
-// fileEvidence is a line of a file, or what is wrong with a file where line is 0.
-func fileEvidence(name string, line int, text string) diagnose.Evidence {
+// FileEvidence is a line of a file, or what is wrong with a file where line is 0.
+func FileEvidence(name string, line int, text string) diagnose.Evidence {
 	return diagnose.Evidence{Kind: diagnose.FromFile, Path: name, Line: line, Text: text}
 }
 
-// deviceEvidence is what was read of a device.
-func deviceEvidence(name, text string) diagnose.Evidence {
+// DeviceEvidence is what was read of a device.
+func DeviceEvidence(name, text string) diagnose.Evidence {
 	return diagnose.Evidence{Kind: diagnose.FromDevice, Path: name, Text: text}
 }
 
-// usesSystemd says whether the system's init is systemd.
-func usesSystemd(t *diagnose.Tree) bool {
+// UsesSystemd says whether the system's init is systemd.
+func UsesSystemd(t *diagnose.Tree) bool {
 	for _, name := range []string{"/sbin/init", "/usr/sbin/init", "/init"} {
 		if place, err := t.Resolve(name); err == nil {
 			return path.Base(place) == "systemd"
@@ -175,5 +177,33 @@ func usesSystemd(t *diagnose.Tree) bool {
 	return t.Exists("/usr/lib/systemd/systemd") || t.Exists("/lib/systemd/systemd")
 }
 
-// isNotExist says whether an error means that a file is not there; a folder that could not be read is no such error.
-func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+// IsNotExist says whether an error means that a file is not there; a folder that could not be read is no such error.
+func IsNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// editDistance is the number of letters to insert, remove, replace or swap with a neighbour that makes b of a; more than 2 is reported as 3.
+func editDistance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 || max(len(a)-len(b), len(b)-len(a)) > 2 {
+		return 3
+	}
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return min(rows[len(a)][len(b)], 3)
+}

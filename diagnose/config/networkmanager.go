@@ -1,0 +1,98 @@
+package config
+
+import (
+	"net/netip"
+	"path"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// readNetworkManager reads NetworkManager's connections; nil where it is not installed.
+func readNetworkManager(tree *diagnose.Tree) *NetworkManager {
+	if FirstExisting(tree, "/usr/sbin/NetworkManager", "/usr/bin/NetworkManager") == "" && UnitFile(tree, "NetworkManager.service") == "" {
+		return nil
+	}
+	m := &NetworkManager{Name: "NetworkManager", Unit: "NetworkManager.service", ConfiguresAll: true}
+	m.Enabled, _ = ServiceEnabled(tree, "NetworkManager", "networkmanager")
+	files := append([]string{"/etc/NetworkManager/NetworkManager.conf"}, tree.Match("/etc/NetworkManager/conf.d", "*.conf")...)
+	for _, file := range append(files, tree.Match("/usr/lib/NetworkManager/conf.d", "*.conf")...) {
+		for _, l := range UnitSettings(tree.Lines(file)) {
+			if l.Key == "no-auto-default" && strings.Contains(l.Value, "*") {
+				m.ConfiguresAll = false
+			}
+		}
+	}
+	const folder = "/etc/NetworkManager/system-connections"
+	found := tree.Match(folder, "*")
+	for _, file := range found[:min(len(found), MaxNetworkFiles)] {
+		base := path.Base(file)
+		info, err := tree.Stat(file)
+		if err != nil || !info.Mode().IsRegular() || base[0] == '.' || strings.HasSuffix(base, "~") {
+			continue
+		}
+		if owner := diagnose.OwnerOf(info); owner.UID != 0 || info.Mode()&0o077 != 0 {
+			m.Problems = append(m.Problems, NetworkProblem{file, 0, "NetworkManager ignores it, because it belongs to another user than root or its mode is not 0600 but " + ModeText(info), 0.93})
+			l, isWired := ParseKeyfile(tree.Lines(file))
+			m.IgnoredStatic = m.IgnoredStatic || isWired && !l.DHCP && len(l.Addresses) > 0
+			continue
+		}
+		if l, ok := ParseKeyfile(tree.Lines(file)); ok {
+			l.File = file
+			m.Links = append(m.Links, l)
+		}
+	}
+	return m
+}
+
+// ParseKeyfile reads a connection; false for those of no wired interface.
+func ParseKeyfile(lines []string) (NetworkLink, bool) {
+	l := NetworkLink{Active: true, Optional: true}
+	kind, named := "", false
+	for _, s := range UnitSettings(lines) {
+		switch s.Section + "." + s.Key {
+		case "connection.type":
+			kind = s.Value
+		case "connection.interface-name":
+			l.Name, l.Line, named = s.Value, s.Line, true
+		case "connection.master", "connection.controller":
+			l.Lower = true
+		case "connection.autoconnect":
+			l.Active = !strings.EqualFold(s.Value, "false") && s.Value != "0"
+		case "ethernet.mac-address", "802-3-ethernet.mac-address":
+			l.MAC = NormalMAC(s.Value)
+			if !named {
+				l.Line = s.Line
+			}
+		case "match.interface-name", "match.path", "match.driver":
+			l.Unclear = true
+		case "ipv4.method", "ipv6.method":
+			l.DHCP = l.DHCP || s.Value == "auto" || s.Value == "dhcp"
+		case "ipv4.gateway", "ipv6.gateway":
+			if a, err := netip.ParseAddr(s.Value); err == nil {
+				l.Gateways = append(l.Gateways, NetworkGateway{Address: a, Line: s.Line})
+			}
+		default:
+			number := strings.TrimPrefix(s.Key, "address")
+			if (s.Section != "ipv4" && s.Section != "ipv6") || number == s.Key || strings.Trim(number, "0123456789") != "" {
+				continue
+			}
+			address, gateway, _ := strings.Cut(s.Value, ",")
+			if prefix, ok := ParsePrefix(strings.TrimSpace(address), ""); ok {
+				l.Addresses = append(l.Addresses, prefix)
+			}
+			if a, err := netip.ParseAddr(strings.TrimSpace(gateway)); err == nil && !a.IsUnspecified() {
+				l.Gateways = append(l.Gateways, NetworkGateway{Address: a, Line: s.Line})
+			}
+		}
+	}
+	l.Virtual = kind != "ethernet" && kind != "802-3-ethernet"
+	if l.Name == "" && l.MAC == "" {
+		l.Name = "*" // any wired interface
+	}
+	// NetworkManager itself makes routes to gateways outside of the network.
+	for i := range l.Gateways {
+		l.Gateways[i].OnLink = true
+	}
+	return l, kind != "" && kind != "wifi" && kind != "loopback"
+}
