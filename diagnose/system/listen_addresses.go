@@ -102,36 +102,35 @@ type listenPlace struct {
 	line                int
 }
 
-// listensOn are the addresses of sshd's socket where systemd listens in its place, otherwise those of sshd's configuration. They are empty where an
-// address is not needed, as with FreeBind.
-func listensOn(tree *diagnose.Tree, sshd *config.SSHDConfig) []listenPlace {
-	var out []listenPlace
+// listensOn are the addresses of sshd's socket where systemd listens in the place of sshd, which bySocket says, otherwise those of sshd's
+// configuration. The list is empty where sshd needs no address of the machine, as with FreeBind.
+func listensOn(tree *diagnose.Tree, sshd *config.SSHDConfig) (out []listenPlace, bySocket bool) {
 	for _, socket := range []string{"ssh.socket", "sshd.socket"} {
 		if config.ManagerOf(tree) != config.SystemdManager || !config.UnitEnabled(tree, socket) {
 			continue
 		}
 		lines := config.UnitLines(tree, socket)
 		if slices.Contains([]string{"yes", "true", "on", "1"}, strings.ToLower(lastOf(lines, "Socket", "FreeBind"))) {
-			return nil
+			return nil, true
 		}
 		for _, l := range settingList(lines, "Socket", "ListenStream") {
 			if !strings.Contains(l.Value, ":") && !strings.Contains(l.Value, ".") { // a port of all addresses
-				return nil
+				return nil, true
 			}
 			out = append(out, listenPlace{l.Value, "ListenStream=" + l.Value, l.File, l.Line})
 		}
-		return out
+		return out, true
 	}
 	for _, at := range sshd.All("listenaddress") {
 		out = append(out, listenPlace{at.Args[0], "ListenAddress " + at.Args[0], at.File, at.Line})
 	}
-	return out
+	return out, false
 }
 
 // findListenAddresses is a finding where sshd is bound to addresses of which the machine gets none.
 func findListenAddresses(s *diagnose.System, n *config.Network, c coverage) []diagnose.Finding {
 	sshd := config.ReadSSHDConfig(s.Files)
-	set := listensOn(s.Files, sshd)
+	set, bySocket := listensOn(s.Files, sshd)
 	if len(set) == 0 || sshd.Partial || sshdProgram(s.Files) == "" || hasLaterAddresses(s.Files) {
 		return nil
 	}
@@ -164,5 +163,8 @@ func findListenAddresses(s *diagnose.System, n *config.Network, c coverage) []di
 	}
 	f.Title = fmt.Sprintf("The server sshd listens on %s only, by %s, and %s.", set[0].address, place(set[0].file, set[0].line), lacks)
 	f.ByHand = "Write an address that the machine has, or remove the line."
+	if bySocket { // systemd refuses a socket without an address, so to take the lines away would harm
+		f.Repair, f.ByHand = nil, "Write ListenStream= with an address that the machine has, or with a port alone, such as 22, for all addresses."
+	}
 	return []diagnose.Finding{f}
 }
