@@ -352,10 +352,15 @@ func ModeText(info fs.FileInfo) string {
 // localZones is how far the time of a machine without the zone of an expiry-time may lie from UTC.
 const localZones = 14 * time.Hour
 
-// isOver says whether an expiry-time of authorized_keys has passed: YYYYMMDD or YYYYMMDDHHMM[SS] in the machine's own time, with Z in UTC. sshd
-// refuses a key whose time cannot be read.
+// isOver says whether an expiry-time of authorized_keys has passed: YYYYMMDD or YYYYMMDDHHMM[SS] in the machine's own time, or in UTC with Z or UTC
+// behind the digits, in letters of any case. sshd refuses a key whose time cannot be read.
 func isOver(text string, now time.Time) bool {
-	plain, isUTC := strings.CutSuffix(text, "Z")
+	plain := strings.TrimRight(text, "UTCZutcz")
+	zone := strings.ToUpper(text[len(plain):])
+	isUTC := zone == "Z" || zone == "UTC"
+	if zone != "" && !isUTC {
+		return true
+	}
 	for _, layout := range []string{"20060102", "200601021504", "20060102150405"} {
 		at, err := time.Parse(layout, plain)
 		if err != nil || len(plain) != len(layout) {
