@@ -206,10 +206,16 @@ func lookGrubModules(s *diagnose.System) []diagnose.Finding {
 			func() *diagnose.Finding { return missingLists(s, core, folder, brings) },
 			func() *diagnose.Finding { return foreignModule(s, core, folder) },
 		} {
-			if f := look(); f != nil {
-				proposeInstall(s, core.device, f)
-				return []diagnose.Finding{*f}
+			f := look()
+			if f == nil {
+				continue
 			}
+			if core.other {
+				warnOfOther(core.device, f)
+			} else {
+				proposeInstall(s, core.device, f)
+			}
+			return []diagnose.Finding{*f}
 		}
 	}
 	return nil
@@ -223,6 +229,16 @@ func proposeInstall(s *diagnose.System, d *diagnose.Device, f *diagnose.Finding)
 	}
 	f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Write the boot code, the core image and the modules of the system's own GRUB to %s and /boot.", d.Path), Consent: diagnose.ConsentBoot,
 		Writes: []string{d.Path + ": its first sector, and the sectors before its first partition or its BIOS boot partition", "/boot"}}
+}
+
+// warnOfOther weakens a finding about the modules of a system where the disk starts another core image than core.img beside these modules. The disk's
+// core image may be of another installed system, whose boot loader a repair would replace.
+func warnOfOther(d *diagnose.Device, f *diagnose.Finding) {
+	f.Severity, f.Confidence = diagnose.Degrades, 0.6
+	if f.ID == "grub-module-missing" {
+		f.Title = appendToSentence(f.Title, "; the disk starts another core image than core.img beside the modules, so that another system may boot from the disk")
+	}
+	f.ByHand = fmt.Sprintf("If this system is to boot from %s, run grub-install %s in the system, in a rescue. Leave the disk as it is if another installed system boots from it.", d.Path, d.Path)
 }
 
 // missingModule is a finding where a module is not there, or is none.
@@ -273,7 +289,6 @@ func foreignModule(s *diagnose.System, core *grubImage, folder string) *diagnose
 	if core.other {
 		f.Title = fmt.Sprintf("The core image of GRUB on %s is another one than that beside its modules, %s/core.img, so that they may be of two releases.", core.device.Path, folder)
 		f.Evidence = []diagnose.Evidence{config.DeviceEvidence(core.device.Path, "the sizes in its core image are not those of core.img"), config.FileEvidence(path.Join(folder, "core.img"), 0, "the core image that was installed with the modules")}
-		f.Severity, f.Confidence = diagnose.Degrades, 0.6 // the other image may be of another system, which has modules of its own
 		return f
 	}
 	var differ []string

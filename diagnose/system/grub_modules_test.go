@@ -61,6 +61,10 @@ func init() {
 		{"modules of another release", "debian-bios", "grub-modules-foreign", blocks, func(_ *testing.T, in *installed) { in.rewriteModules(folder, "2.12-9") }},
 		{"modules of another release, with an array", "debian-luks-raid", "grub-modules-foreign", blocks, func(_ *testing.T, in *installed) { in.rewriteModules(folder, "2.12-9") }},
 		{"another core image", "debian-bios", "grub-modules-foreign", diagnose.Degrades, content("core.img", string(grubCoreFile(grubModule("biosdisk", "2.12"), "longer")))},
+		{"normal is gone, and another core image starts", "debian-bios", "grub-module-missing", diagnose.Degrades, func(t *testing.T, in *installed) {
+			without("normal.mod")(t, in)
+			content("core.img", string(grubCoreFile(grubModule("biosdisk", "2.12"), "longer")))(t, in)
+		}},
 		{"newer packages", "debian-bios", "grub-modules-foreign", nearMiss, func(_ *testing.T, in *installed) {
 			in.write("/usr/lib/grub/i386-pc/normal.mod", grubModule("normal", "2.12-9"))
 			in.write("/usr/lib/grub/i386-pc/ext2.mod", grubModule("ext2", "2.12-9"))

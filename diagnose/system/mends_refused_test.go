@@ -44,3 +44,18 @@ func TestSocketKeepsItsAddress(t *testing.T) {
 		t.Errorf("want no repair, and help that names ListenStream=, got %+v, %q", f.Repair, f.ByHand)
 	}
 }
+
+// TestLoaderOfAnotherSystem: a core image that was not installed with the modules of a system may start another system, so that no mend writes over
+// this core image.
+func TestLoaderOfAnotherSystem(t *testing.T) {
+	for _, name := range []string{"grub-modules-foreign/another core image", "grub-module-missing/normal is gone, and another core image starts"} {
+		e, f := damagedSystem(t, "debian-bios/"+name)
+		err := mend(t, e, f)
+		if len(e.Blocks)+len(e.Runs) > 0 || err == nil {
+			t.Errorf("%s: want a refusal and no change, got %v, %d ranges of blocks, and the programs %+v", name, err, len(e.Blocks), e.Runs)
+		}
+		if f.Repair != nil || !strings.Contains(f.ByHand, "another installed system") {
+			t.Errorf("%s: want no repair, and help that warns of another system, got %+v, %q", name, f.Repair, f.ByHand)
+		}
+	}
+}
