@@ -33,13 +33,17 @@ func systemdRelease(tree *diagnose.Tree) int {
 // madeAtBoot are folders that each boot makes and fills, so that what is missing below them on the disk says nothing.
 var madeAtBoot = []string{"/run", "/proc", "/sys", "/dev", "/tmp", "/var/run"}
 
+// isMadeAtBoot says whether a path is one of the folders that each boot makes, or lies below one.
+func isMadeAtBoot(name string) bool {
+	return slices.ContainsFunc(madeAtBoot, func(folder string) bool { return name == folder || strings.HasPrefix(name, folder+"/") })
+}
+
 // lookBindSources finds entries that show a folder elsewhere which does not exist.
 func lookBindSources(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
 	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
 		source := path.Clean(e.Source)
-		if e.Fields < 3 || !e.IsBind() || e.Has("remount", "move") || !path.IsAbs(source) ||
-			slices.ContainsFunc(madeAtBoot, func(folder string) bool { return source == folder || strings.HasPrefix(source, folder+"/") }) {
+		if e.Fields < 3 || !e.IsBind() || e.Has("remount", "move") || !path.IsAbs(source) || isMadeAtBoot(source) {
 			continue
 		}
 		if _, err := s.Files.Stat(source); !config.IsNotExist(err) || mountMayHold(s, source) {

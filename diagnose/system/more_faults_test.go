@@ -231,6 +231,11 @@ func init() {
 			m.write("/usr/lib/systemd/system/ssh.service.d/10-x.conf", "[Service]\nExecStart=/usr/sbin/sshd -D -e\n")
 			m.link("/etc/systemd/system/ssh.service.d/10-x.conf", "/dev/null")
 		}, unit, nearMiss, "", 0},
+		{"near miss: folders that each boot makes", dropIn("[Service]\nWorkingDirectory=/run/sshd\nEnvironmentFile=/run/sshd.env\nExecStartPre=/run/check-ssh\n"), unit, nearMiss, "", 0},
+		{"near miss: a folder of a disk that is not mounted", func(m machine) {
+			m.add("/etc/fstab", "UUID="+deadUUID+" /srv ext4 noauto 0 0\n")
+			dropIn("[Service]\nWorkingDirectory=/srv/ssh\n")(m)
+		}, unit, nearMiss, "", 0},
 		{"near miss: other settings", dropIn("[Service]\nRestart=always\nRestartSec=5\n[Unit]\nAfter=network-online.target\n"), unit, nearMiss, "", 0},
 
 		{"a socket on an address that is not there", func(m machine) {

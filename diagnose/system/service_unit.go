@@ -70,8 +70,18 @@ func configOf(words []string) string {
 	return ""
 }
 
+// isLost says whether an absolute path does not exist, and neither the boot nor a file system that was not examined brings it.
+func isLost(s *diagnose.System, name string) bool {
+	if !path.IsAbs(name) || isMadeAtBoot(path.Clean(name)) {
+		return false
+	}
+	_, err := s.Files.Stat(name)
+	return config.IsNotExist(err) && !mountMayHold(s, path.Clean(name))
+}
+
 // unitTrouble is why systemd does not start a service, and where that is written.
-func unitTrouble(tree *diagnose.Tree, unit string) (text string, at config.UnitLine) {
+func unitTrouble(s *diagnose.System, unit string) (text string, at config.UnitLine) {
+	tree := s.Files
 	lines := config.UnitLines(tree, unit)
 	start := settingList(lines, "Service", "ExecStart")
 	oneshot := strings.EqualFold(lastOf(lines, "Service", "Type"), "oneshot")
@@ -86,7 +96,7 @@ func unitTrouble(tree *diagnose.Tree, unit string) (text string, at config.UnitL
 	variables := map[string]string{}
 	for _, l := range settingList(lines, "Service", "EnvironmentFile") {
 		file, optional := strings.CutPrefix(l.Value, "-")
-		if _, err := tree.Stat(file); config.IsNotExist(err) && !optional && path.IsAbs(file) && !strings.ContainsAny(file, "*?[%$") {
+		if !optional && !strings.ContainsAny(file, "*?[%$") && isLost(s, file) {
 			return "it reads the file " + file + ", which does not exist", l
 		}
 		for _, set := range config.ShellSettings(tree.Lines(file)) {
@@ -95,7 +105,7 @@ func unitTrouble(tree *diagnose.Tree, unit string) (text string, at config.UnitL
 	}
 	if folder := settingList(lines, "Service", "WorkingDirectory"); len(folder) > 0 {
 		l := folder[len(folder)-1]
-		if _, err := tree.Stat(l.Value); path.IsAbs(l.Value) && !strings.Contains(l.Value, "%") && config.IsNotExist(err) {
+		if !strings.Contains(l.Value, "%") && isLost(s, l.Value) {
 			return "it works in the folder " + l.Value + ", which does not exist", l
 		}
 	}
@@ -104,14 +114,14 @@ func unitTrouble(tree *diagnose.Tree, unit string) (text string, at config.UnitL
 		if len(c.Words) == 0 || c.MayFail || strings.Contains(c.Words[0], "%") {
 			continue
 		}
-		if _, err := tree.Stat(c.Words[0]); path.IsAbs(c.Words[0]) && config.IsNotExist(err) {
+		if isLost(s, c.Words[0]) {
 			return "it runs " + c.Words[0] + ", which does not exist", l
 		}
 		sshd := configOf(c.Words)
 		if path.Base(c.Words[0]) != "sshd" || !path.IsAbs(sshd) || strings.Contains(sshd, "%") {
 			continue
 		}
-		if _, err := tree.Stat(sshd); config.IsNotExist(err) {
+		if isLost(s, sshd) {
 			return "it starts sshd with the configuration " + sshd + ", which does not exist", l
 		}
 		if sshd != config.SSHDConfigFile {
@@ -128,7 +138,7 @@ func findSSHDUnit(s *diagnose.System) []diagnose.Finding {
 	if unit == "" || sshdProgram(tree) == "" {
 		return nil
 	}
-	text, at := unitTrouble(tree, unit)
+	text, at := unitTrouble(s, unit)
 	if text == "" || mountMayHold(s, path.Dir(at.File)) {
 		return nil
 	}
