@@ -63,11 +63,18 @@ func init() {
 	}
 	noPasswords := write("/etc/ssh/sshd_config.d/10-hardening.conf", "PasswordAuthentication no\nKbdInteractiveAuthentication no\n")
 	const etcLabel = "system_u:object_r:etc_t:s0"
-	twin := func(d diagnose.Device, disk diagnose.Device) change {
-		return func(_ *testing.T, in *installed) { in.Devices = append(in.Devices, disk, d) }
+	twin := func(devices ...diagnose.Device) change {
+		return func(_ *testing.T, in *installed) { in.Devices = append(in.Devices, devices...) }
 	}
 	otherDisk := diagnose.Device{Path: "/dev/sdb", Kind: diagnose.DiskDevice, Size: 20 * gib, Serial: "QM00002", Table: "dos"}
 	copied := holding(partitionOf("/dev/sdb1", "/dev/sdb", 1, mib, 18*gib, "0x83", "5c1a4f11-01"), "ext4", rootUUID, "", "")
+	pooled := func(kind string) change { // two disks that hold one pool or file system together
+		one, other := otherDisk, otherDisk
+		other.Path, other.Serial = "/dev/sdc", "QM00003"
+		one.FS, one.UUID = kind, "11372301845206518745"
+		other.FS, other.UUID = one.FS, one.UUID
+		return twin(one, other)
+	}
 	blocks, access, degrades := diagnose.BlocksBoot, diagnose.BlocksAccess, diagnose.Degrades
 	const oldModules = "usr/lib/modules/5.10.0-99-cloud-amd64/kernel/"
 	ruleCases = append(ruleCases, []ruleCase{
@@ -163,6 +170,16 @@ func init() {
 			for i := range in.Devices {
 				if in.Devices[i].FS == "linux_raid_member" {
 					in.Devices[i].UUID = "11111111-2222-4333-8444-555555555555"
+				}
+			}
+		}},
+		{"devices of one ZFS pool", "debian-bios", "identity-duplicate", nearMiss, pooled("zfs_member")},
+		{"devices of one bcachefs", "debian-bios", "identity-duplicate", nearMiss, pooled("bcachefs")},
+		{"partitions of a firmware RAID", "debian-bios", "identity-duplicate", nearMiss, func(t *testing.T, in *installed) {
+			twin(copied, otherDisk)(t, in)
+			for i := range in.Devices {
+				if in.Devices[i].Kind == diagnose.DiskDevice {
+					in.Devices[i].FS = "isw_raid_member"
 				}
 			}
 		}},

@@ -15,16 +15,20 @@ import (
 func lookTwins(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
 	done := map[string]bool{}
+	known := make([][]string, len(s.Devices))
+	for i := range s.Devices {
+		known[i] = identities(s, &s.Devices[i])
+	}
 	for i := range s.Devices {
 		d := &s.Devices[i]
-		for _, identity := range identities(d) {
+		for _, identity := range known[i] {
 			if done[identity] {
 				continue
 			}
 			done[identity] = true
 			twins := []*diagnose.Device{d}
 			for j := i + 1; j < len(s.Devices); j++ {
-				if other := &s.Devices[j]; slices.Contains(identities(other), identity) && !slices.ContainsFunc(twins, func(t *diagnose.Device) bool { return areOne(s, t, other) }) {
+				if other := &s.Devices[j]; slices.Contains(known[j], identity) && !slices.ContainsFunc(twins, func(t *diagnose.Device) bool { return areOne(s, t, other) }) {
 					twins = append(twins, other)
 				}
 			}
@@ -37,11 +41,21 @@ func lookTwins(s *diagnose.System) []diagnose.Finding {
 	return out
 }
 
-// identities are the names by which a boot finds a device: the UUID of what it holds, and that of the partition.
-func identities(d *diagnose.Device) []string {
+// isMember says whether a device holds a part of something that has one UUID on all of its devices: an array, a pool, or a file system of several
+// devices.
+func isMember(d *diagnose.Device) bool {
+	return strings.HasSuffix(d.FS, "_raid_member") || d.FS == "zfs_member" || d.FS == "bcachefs" || d.FS == "btrfs" && btrfsDevices(d) != 1
+}
+
+// identities are the names by which a boot finds a device: the UUID of what it holds, and that of the partition. A device that lies on a member of an
+// array has none, because the other members show the same.
+func identities(s *diagnose.System, d *diagnose.Device) []string {
 	var out []string
-	isMember := d.FS == "linux_raid_member" || d.FS == "btrfs" && btrfsDevices(d) != 1 // several devices share the UUID of what they hold together
-	if d.UUID != "" && d.FS != "" && !isMember && d.FS != "iso9660" && d.FS != "udf" {
+	onMember := slices.ContainsFunc(ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path != d.Path && strings.HasSuffix(a.FS, "_raid_member") })
+	if onMember && d.Kind == diagnose.PartitionDevice {
+		return nil
+	}
+	if d.UUID != "" && d.FS != "" && !isMember(d) && d.FS != "iso9660" && d.FS != "udf" {
 		out = append(out, "UUID="+strings.ToLower(d.UUID))
 	}
 	if d.PartUUID != "" {
