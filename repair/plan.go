@@ -61,12 +61,13 @@ type Loss struct {
 	Finding, Text string
 }
 
-// Losses are what the plan may lose: an owner reads them beside the digest that the consent names.
+// Losses are what the plan may lose: an owner reads them beside the digest that the consent names. A mend that leaves some of its finding has changed the
+// disk all the same, and counts.
 func (p *Plan) Losses() []Loss {
 	var out []Loss
 	for _, system := range p.Before.Systems {
 		for _, f := range system.Findings {
-			if f.Repair == nil || f.Repair.Loses == "" || !slices.Contains(p.Mended, f.ID) {
+			if f.Repair == nil || f.Repair.Loses == "" || !p.changesFor(f.ID, system.Root) {
 				continue
 			}
 			if loss := (Loss{f.ID, f.Repair.Loses}); !slices.Contains(out, loss) {
@@ -75,6 +76,23 @@ func (p *Plan) Losses() []Loss {
 		}
 	}
 	return out
+}
+
+// changesFor says whether the plan changes something for a finding of the system on a root. A change outside of files names no system.
+func (p *Plan) changesFor(finding, root string) bool {
+	if slices.ContainsFunc(p.Blocks, func(b BlockChange) bool { return slices.Contains(b.Findings, finding) }) {
+		return true
+	}
+	hasFiles := false
+	for _, f := range p.Files {
+		if slices.Contains(f.Findings, finding) {
+			if f.Root == root {
+				return true
+			}
+			hasFiles = true
+		}
+	}
+	return !hasFiles && slices.Contains(p.Mended, finding)
 }
 
 // Check tells what a plan of an agent holds that no agent of this release writes: a consent that nobody can give, or a setting of another kind or value.

@@ -59,3 +59,27 @@ func TestLosses(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestLossesOfChanges: what is left of a finding does not hide what its mend may lose, and of two systems only the changed one loses.
+func TestLossesOfChanges(t *testing.T) {
+	finding := func(loses string) diagnose.Finding {
+		return diagnose.Finding{ID: "fstab-device-missing", Repair: &diagnose.Repair{Loses: loses}}
+	}
+	p := Plan{Mended: []string{}, NotMended: []NotMended{{Finding: "fstab-device-missing", Why: "it is still found after the repair"}},
+		Files: []FileChange{{Root: "/dev/sda1", Path: "/etc/fstab", Findings: []string{"fstab-device-missing"}}},
+		Before: diagnose.Examination{Systems: []diagnose.ExaminedSystem{
+			{Root: "/dev/sda1", Findings: []diagnose.Finding{finding("A database starts on an empty folder.")}},
+			{Root: "/dev/sdb1", Findings: []diagnose.Finding{finding("Backups are written to another disk.")}},
+		}}}
+	if got, want := p.Losses(), (Loss{"fstab-device-missing", "A database starts on an empty folder."}); len(got) != 1 || got[0] != want {
+		t.Errorf("a plan that changes /etc/fstab of /dev/sda1: want %+v alone, got %+v", want, got)
+	}
+	p.Mended, p.NotMended = []string{"fstab-device-missing"}, nil
+	if got := p.Losses(); len(got) != 1 || got[0].Text != "A database starts on an empty folder." {
+		t.Errorf("a plan that mends /dev/sda1: want the loss of that system alone, got %+v", got)
+	}
+	p.Files, p.Blocks = nil, []BlockChange{{Device: "/dev/sda", Findings: []string{"fstab-device-missing"}}}
+	if got := p.Losses(); len(got) != 2 {
+		t.Errorf("a plan that changes blocks: want the losses of both systems, got %+v", got)
+	}
+}
