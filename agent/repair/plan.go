@@ -82,6 +82,9 @@ func (p *planner) make(ctx context.Context) ([]changedChunk, []examine.CoveredDi
 		Files: []repair.FileChange{}, Blocks: []repair.BlockChange{}, Settings: []repair.Setting{}, Disks: []repair.DiskChange{}, Commands: []repair.CommandRun{}, HostKeys: []string{},
 	}
 	p.done = map[[2]string]bool{}
+	if err := p.checkRoot(before); err != nil {
+		return nil, nil, err
+	}
 	tasks := p.tasks(before)
 	roots := p.roots(tasks)
 	if len(roots) == 0 {
@@ -126,7 +129,7 @@ func (p *planner) tasks(before *diagnose.Examination) []task {
 	known := map[string]bool{}
 	for _, m := range p.Mends {
 		for _, s := range before.Systems {
-			if p.Root != "" && s.Root != p.Root && s.Root != "" {
+			if !p.mayMend(s.Root) {
 				continue
 			}
 			for _, f := range s.Findings {
@@ -147,8 +150,12 @@ func (p *planner) tasks(before *diagnose.Examination) []task {
 		if known[id] {
 			continue
 		}
-		why := "salvor has no repair for it"
-		if !hasFinding(before, id) {
+		why, others := "salvor has no repair for it", rootsWith(before, id)
+		switch {
+		case slices.ContainsFunc(others, p.mayMend):
+		case len(others) > 0:
+			why = fmt.Sprintf("the system on %s has no such finding; the system on %s has it", p.Root, strings.Join(others, " and "))
+		default:
 			why = "this machine has no such finding"
 			if len(before.Disks) == 0 {
 				why += "; none of its disks was found"
@@ -180,10 +187,36 @@ func (p *planner) ofOneRoot(tasks []task) []task {
 	return nil
 }
 
-func hasFinding(x *diagnose.Examination, id string) bool {
-	return slices.ContainsFunc(x.Systems, func(s diagnose.ExaminedSystem) bool {
-		return slices.ContainsFunc(s.Findings, func(f diagnose.Finding) bool { return f.ID == id })
-	})
+// rootsWith lists the roots of the systems that have a finding; the root is empty for what lies outside of systems.
+func rootsWith(x *diagnose.Examination, id string) []string {
+	var out []string
+	for _, s := range x.Systems {
+		if !slices.Contains(out, s.Root) && slices.ContainsFunc(s.Findings, func(f diagnose.Finding) bool { return f.ID == id }) {
+			out = append(out, s.Root)
+		}
+	}
+	return out
+}
+
+// mayMend says whether the request allows to mend the system on a root. What lies outside of systems belongs to the machine, whichever root was chosen.
+func (p *planner) mayMend(root string) bool { return p.Root == "" || root == p.Root || root == "" }
+
+// checkRoot refuses a chosen root that no system has: without a word, the plan would mend nothing.
+func (p *planner) checkRoot(before *diagnose.Examination) error {
+	var roots []string
+	for _, s := range before.Systems {
+		if s.Root != "" && !slices.Contains(roots, s.Root) {
+			roots = append(roots, s.Root)
+		}
+	}
+	if p.Root == "" || len(p.Restore) > 0 || slices.Contains(roots, p.Root) {
+		return nil
+	}
+	slices.Sort(roots)
+	if len(roots) == 0 {
+		return problem.Conflictf("the repair is not offered: no installed system was found, and so none on %s; ask again without --root for what lies outside of systems", p.Root)
+	}
+	return problem.Conflictf("the repair is not offered: no installed system has its root on %s; the systems are on %s; choose one of them: --root %s", p.Root, strings.Join(roots, " and "), roots[0])
 }
 
 // addNotMended notes that a finding is not mended, once for each reason.

@@ -376,6 +376,26 @@ func TestTasksOfOneRoot(t *testing.T) {
 	}
 }
 
+// TestUnknownRoot: a root that no system has is refused with those that are there, and a finding of another system is told as such.
+func TestUnknownRoot(t *testing.T) {
+	t.Parallel()
+	before := examinationOf("/dev/sda1", found("b", diagnose.Degrades))
+	before.Systems = append(before.Systems, examinationOf("/dev/sdb1", found("a", diagnose.BlocksBoot)).Systems...)
+	p := newPlanner(before, before)
+	p.Root = "/dev/sdc1"
+	if err := p.checkRoot(&before); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "/dev/sdc1") || !strings.Contains(err.Error(), "/dev/sda1 and /dev/sdb1") {
+		t.Errorf("--root /dev/sdc1: want a refusal that names the roots /dev/sda1 and /dev/sdb1, got %v", err)
+	}
+	p.Root, p.Findings = "/dev/sda1", []string{"a"}
+	if err := p.checkRoot(&before); err != nil {
+		t.Errorf("--root /dev/sda1: want no refusal, got %v", err)
+	}
+	p.tasks(&before)
+	if left := p.plan.NotMended; len(left) != 1 || !strings.Contains(left[0].Why, "the system on /dev/sda1 has no such finding; the system on /dev/sdb1 has it") {
+		t.Errorf("--root /dev/sda1, finding a: want a reason that names both systems, got %+v", left)
+	}
+}
+
 // TestRefusedByFlag: a file that root may not write costs its own finding only, and the reason names the flag.
 func TestRefusedByFlag(t *testing.T) {
 	t.Parallel()
