@@ -64,7 +64,7 @@ it first. A server in rescue is unrescued first, or examined there by salvor-age
 			if err := awaitDiagnosis(c, at, wait, &d); err != nil {
 				return err
 			}
-			if err := showDiagnosis(c, format, at.label, d); err != nil || d.State != diagnose.Failed {
+			if err := showDiagnosis(c, format, at, d); err != nil || d.State != diagnose.Failed {
 				return err
 			}
 			return withStatus(statusFailed, fmt.Errorf("the diagnosis failed: %s", d.Problem))
@@ -142,7 +142,7 @@ func kindFlag(cmd *cobra.Command, kind *string) {
 }
 
 // diagnosedSubject is a node or a server, and the path of its diagnoses.
-type diagnosedSubject struct{ kind, label, path string }
+type diagnosedSubject struct{ kind, name, label, path string }
 
 // findDiagnosed finds out whether the first argument names a node or a server: both are asked for where no kind is given.
 func findDiagnosed(c *clientCall, kind string) (diagnosedSubject, error) {
@@ -156,7 +156,7 @@ func findDiagnosed(c *clientCall, kind string) (diagnosedSubject, error) {
 		if kind != "" && k != kind {
 			continue
 		}
-		at := diagnosedSubject{kind: k, label: c.label(c.args[0]), path: "/" + k + "s/" + url.PathEscape(ident) + "/diagnoses"}
+		at := diagnosedSubject{kind: k, name: c.label(ident), label: c.label(c.args[0]), path: "/" + k + "s/" + url.PathEscape(ident) + "/diagnoses"}
 		err := c.api.Ask(c.context(), client.Native, http.MethodGet, at.path, nil, nil, nil)
 		switch {
 		case err == nil:
@@ -218,7 +218,7 @@ func newDiagnosisShowCommand() *cobra.Command {
 			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, at.path+"/"+url.PathEscape(id), nil, nil, &d); err != nil {
 				return err
 			}
-			return showDiagnosis(c, format, at.label, d)
+			return showDiagnosis(c, format, at, d)
 		}),
 	}
 	e.flags(cmd)
@@ -269,18 +269,18 @@ func newDiagnosisListCommand() *cobra.Command {
 	return cmd
 }
 
-func showDiagnosis(c *clientCall, format textFormat, label string, d metal.Diagnosis) error {
+func showDiagnosis(c *clientCall, format textFormat, at diagnosedSubject, d metal.Diagnosis) error {
 	if format.isJSON() {
 		return writeJSON(c.OutOrStdout(), d)
 	}
-	writeDiagnosis(c.OutOrStdout(), terminalWidth(c.OutOrStdout()), label, d)
+	writeDiagnosis(c.OutOrStdout(), terminalWidth(c.OutOrStdout()), at, d)
 	return nil
 }
 
 // verdictTexts are sentences about a node.
 var verdictTexts = map[diagnose.Outcome]string{
 	diagnose.CauseFound:   "the cause is found",
-	diagnose.NothingFound: "nothing was found that is known to keep the machine from its work; that it works is not proven",
+	diagnose.NothingFound: "no known fault was found that keeps the machine from its work, and nothing proves that the machine works",
 	diagnose.Works:        "it works",
 }
 
@@ -315,26 +315,30 @@ func systemText(f *diagnose.Finding) string {
 	return " on " + f.System + " of " + f.Disk
 }
 
-// nextDiagnosisStep is the command that leads on from a report.
-func nextDiagnosisStep(node string, r *diagnose.Report) string {
-	cause := causeOf(r)
+// nextDiagnosisStep is the command that leads on from a report. Repairs are for nodes, and a server is examined while it is off. The agent runs on the
+// machine, so its words are quoted.
+func nextDiagnosisStep(at diagnosedSubject, r *diagnose.Report) string {
+	cause, isServer, name := causeOf(r), at.kind == "server", shellWord(at.name)
 	switch {
-	case cause != nil && cause.Repair != nil && cause.Repair.Consent != diagnose.ConsentData:
+	case cause != nil && !isServer && cause.Repair != nil && cause.Repair.Consent != diagnose.ConsentData:
 		root := ""
 		if len(r.Systems) > 1 && cause.System != "" {
-			root = " --root " + cause.System
+			root = " --root " + shellWord(cause.System)
 		}
-		return fmt.Sprintf("salvor repair %s %s%s --plan", node, cause.ID, root)
+		return fmt.Sprintf("salvor repair %s %s%s --plan", name, shellWord(cause.ID), root)
 	case cause != nil:
-		return "mend it by hand, as the report says below, in a rescue: salvor node rescue " + node
-	case r.ExaminedIn == 0 && r.Verdict.Outcome != diagnose.Works:
-		return "salvor diagnose " + node + " --reboot, which examines the disks"
+		return fmt.Sprintf("mend it by hand, as the report says below, in a rescue: salvor %s rescue %s", at.kind, name)
+	case r.ExaminedIn > 0 || r.Verdict.Outcome == diagnose.Works:
+	case isServer:
+		return fmt.Sprintf("salvor server stop %s --wait; then salvor diagnose %[1]s --wait, which examines the disks", name)
+	default:
+		return "salvor diagnose " + name + " --reboot, which examines the disks"
 	}
 	return ""
 }
 
 // writeDiagnosis prints the report for a person: the cause first.
-func writeDiagnosis(out io.Writer, width int, node string, d metal.Diagnosis) {
+func writeDiagnosis(out io.Writer, width int, at diagnosedSubject, d metal.Diagnosis) {
 	r := d.Report
 	line := func(indent, text string) {
 		if text = stripControlChars(text); text == "" {
@@ -349,14 +353,14 @@ func writeDiagnosis(out io.Writer, width int, node string, d metal.Diagnosis) {
 	}
 	switch d.State {
 	case diagnose.Running:
-		line("", node+": the diagnosis is under way: "+firstOf(d.Step, "it has just begun"))
+		line("", at.label+": the diagnosis is under way: "+firstOf(d.Step, "it has just begun"))
 		return
 	case diagnose.Failed:
-		line("", node+": the diagnosis failed: "+d.Problem)
+		line("", at.label+": the diagnosis failed: "+d.Problem)
 	}
-	line("", node+": "+verdictLine(&r))
-	if next := nextDiagnosisStep(node, &r); next != "" {
-		line("", "next: "+next)
+	line("", at.label+": "+verdictLine(&r))
+	if next := nextDiagnosisStep(at, &r); next != "" {
+		fmt.Fprintln(out, stripControlChars("next: "+next)) // on one line, so that it can be copied
 	}
 	if r.Verdict.Outcome == diagnose.CauseFound {
 		line("", writeStages(r.Verdict.Stage))

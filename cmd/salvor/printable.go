@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // isPrintable is the one rule of what reaches an output: letters, marks, numbers, punctuation, symbols and the space. Control characters of C0 and C1
@@ -30,6 +31,17 @@ func printableLines(s string) string {
 		lines[i] = stripControlChars(line)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// shellWord writes a text as one word of a shell, for a command that a person is told to type. A text of plain characters stays as it is.
+func shellWord(text string) string {
+	isPlain := func(r rune) bool {
+		return r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-:@%+=,", r)
+	}
+	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !isPlain(r) }) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // escapeUnprintable escapes each character of a JSON text that is not printable, so that a reader of JSON or YAML gets the value as it was. JSON has

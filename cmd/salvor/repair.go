@@ -352,7 +352,7 @@ func joinConsents(consents []diagnose.Consent) string {
 
 func rootFlag(r shownRepair) string {
 	if r.Args.Root != "" {
-		return " --root " + r.Args.Root
+		return " --root " + shellWord(r.Args.Root)
 	}
 	return ""
 }
