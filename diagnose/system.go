@@ -206,7 +206,7 @@ type BootEntry struct {
 // NIC is a network interface with hardware behind it.
 type NIC struct {
 	MAC    string // lower case, with colons
-	Driver string
+	Driver string // the module, or without one the driver, that the ramdisk has for the interface
 	// Names are those that systemd's udev would give it, in the order of its default policy: onboard, slot, path; then the kernel's.
 	Names   []string
 	Carrier bool

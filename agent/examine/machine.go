@@ -63,17 +63,25 @@ func diskDrivers(root, path string) []string {
 		return nil
 	}
 	for ; strings.Contains(at, "/devices/"); at = filepath.Dir(at) {
-		driver, err := os.Readlink(filepath.Join(at, "driver"))
-		if err != nil || filepath.Base(driver) == "pcieport" {
+		if driver, _ := os.Readlink(filepath.Join(at, "driver")); filepath.Base(driver) == "pcieport" {
 			continue
 		}
-		name := filepath.Base(driver)
-		if module, err := os.Readlink(filepath.Join(at, "driver/module")); err == nil {
-			name = filepath.Base(module)
-		}
-		if !slices.Contains(out, name) {
+		if name := deviceModule(at); name != "" && !slices.Contains(out, name) {
 			out = append(out, name)
 		}
 	}
 	return out
+}
+
+// deviceModule is the module, or without one the driver, of a device that sysfs shows as a folder; empty where nothing drives the device. Some drivers
+// have other names than their modules: bcmgenet is in the module genet.
+func deviceModule(folder string) string {
+	driver, err := os.Readlink(filepath.Join(folder, "driver"))
+	if err != nil {
+		return ""
+	}
+	if module, err := os.Readlink(filepath.Join(folder, "driver/module")); err == nil {
+		return filepath.Base(module)
+	}
+	return filepath.Base(driver)
 }

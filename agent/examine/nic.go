@@ -25,10 +25,7 @@ func listNICs(root string) []diagnose.NIC {
 		if err != nil {
 			continue
 		}
-		nic := diagnose.NIC{MAC: strings.ToLower(mac), Carrier: sysText(filepath.Join(folder, "carrier")) == "1"}
-		if driver, err := os.Readlink(filepath.Join(device, "driver")); err == nil {
-			nic.Driver = filepath.Base(driver)
-		}
+		nic := diagnose.NIC{MAC: strings.ToLower(mac), Driver: deviceModule(device), Carrier: sysText(filepath.Join(folder, "carrier")) == "1"}
 		nic.Names = append(predictableNames(root, folder, device), filepath.Base(folder))
 		out = append(out, nic)
 	}

@@ -55,6 +55,18 @@ func TestDrivers(t *testing.T) {
 	}
 }
 
+// TestModuleOfNIC: rules compare modules, and some drivers of network interfaces have other names than their modules.
+func TestModuleOfNIC(t *testing.T) {
+	top := writeFiles(t, map[string]string{
+		"sys/class/net/eth0/address": "d8:3a:dd:00:00:01\n", "sys/class/net/eth0/type": "1\n", "sys/class/net/eth0/device": "->../../../devices/platform/scb/fd580000.ethernet",
+		"sys/devices/platform/scb/fd580000.ethernet/driver": "->../../../../bus/platform/drivers/bcmgenet",
+		"sys/bus/platform/drivers/bcmgenet/module":          "->../../../../module/genet",
+	})
+	if got := listNICs(top); len(got) != 1 || got[0].Driver != "genet" {
+		t.Errorf("a Raspberry Pi 4, whose driver bcmgenet is in the module genet: want one interface with the module genet, got %+v", got)
+	}
+}
+
 func TestMemory(t *testing.T) {
 	top := writeFiles(t, map[string]string{
 		"proc/meminfo": "MemTotal:         995584 kB\nMemFree: 5 kB\nMemAvailable:     802000 kB\n",

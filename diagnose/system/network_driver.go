@@ -11,18 +11,6 @@ import (
 	"salvor/diagnose/config"
 )
 
-// driverModules are modules whose driver has another name.
-var driverModules = map[string]string{"vif": "xen_netfront", "thunder_nic": "nicpf", "fsl_dpaa2_eth": "fsl_dpaa2_eth"}
-
-// nicModule is the module that drives a network interface in the ramdisk; empty where that is not known.
-func nicModule(nic *diagnose.NIC) string {
-	module := config.ModuleName(nic.Driver)
-	if other := driverModules[module]; other != "" {
-		return other
-	}
-	return module
-}
-
 // bootedModules are the modules of the kernel that boots by itself.
 type bootedModules struct {
 	release string
@@ -174,7 +162,7 @@ func lookNetworkDrivers(s *diagnose.System) []diagnose.Finding {
 
 // lookDriver judges one interface; nil where its driver loads, or where that cannot be told.
 func (b *bootedModules) lookDriver(s *diagnose.System, nic *diagnose.NIC) *diagnose.Finding {
-	module := nicModule(nic)
+	module := config.ModuleName(nic.Driver)
 	if module == "" || b.builtin[module] {
 		return nil
 	}

@@ -51,7 +51,7 @@ func isMember(d *diagnose.Device) bool {
 // array has none, because the other members show the same.
 func identities(s *diagnose.System, d *diagnose.Device) []string {
 	var out []string
-	onMember := slices.ContainsFunc(ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path != d.Path && strings.HasSuffix(a.FS, "_raid_member") })
+	onMember := slices.ContainsFunc(config.Ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path != d.Path && strings.HasSuffix(a.FS, "_raid_member") })
 	if onMember && d.Kind == diagnose.PartitionDevice {
 		return nil
 	}
