@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"salvor/diagnose"
 	"salvor/job"
@@ -161,7 +160,7 @@ func (a *RepairArgs) check() error {
 			return problem.Invalidf("findings: %.60q is no id of a finding; the ids are in the report: salvor diagnosis show NODE", f)
 		}
 	}
-	if len(a.Root) > maxRootName || a.Root != "" && (!strings.HasPrefix(a.Root, "/dev/") || strings.ContainsFunc(a.Root, unicode.IsControl)) {
+	if len(a.Root) > maxRootName || a.Root != "" && (!strings.HasPrefix(a.Root, "/dev/") || strings.Trim(a.Root, rootLetters) != "") {
 		return problem.Invalidf("root: %.60q is no device of a system; the devices are in the report: salvor diagnosis show NODE", a.Root)
 	}
 	if a.Digest != "" && a.WaitForConsent {
@@ -175,8 +174,12 @@ func isDigest(text string) bool {
 	return text != "" && len(text) <= 64 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// maxRootName bounds the path of a device, in bytes.
-const maxRootName = 200
+const (
+	// maxRootName bounds the path of a device, in bytes.
+	maxRootName = 200
+	// rootLetters are the characters of the paths that udev makes below /dev.
+	rootLetters = `abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/#+-.:=@_\`
+)
 
 // maxConsents bounds a list of consents, of which there are four.
 const maxConsents = 4

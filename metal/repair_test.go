@@ -53,3 +53,17 @@ func TestRepairIsWrittenAfterItFailed(t *testing.T) {
 		t.Errorf("a repair that goes on: state %s, problem %q; want %s and none", r.State, r.Problem, RepairWritten)
 	}
 }
+
+// TestRootOfRepair: a root is printed in commands that another user is told to type, so it has the characters of a path below /dev only.
+func TestRootOfRepair(t *testing.T) {
+	t.Parallel()
+	for root, isGood := range map[string]bool{
+		"": true, "/dev/sda2": true, "/dev/nvme0n1p2": true, "/dev/mapper/vg--0-root": true, `/dev/mapper/luks\x20root`: true, "/dev/disk/by-id/scsi-0QEMU:1@x=y+z#1": true,
+		"sda2": false, "/dev/sda2; reboot": false, "/dev/sda2$(reboot)": false, "/dev/sda2'": false, "/dev/sda2\x1b[2J": false, "/dev/" + strings.Repeat("a", 200): false,
+	} {
+		a := RepairArgs{Root: root}
+		if err := a.check(); (err == nil) != isGood {
+			t.Errorf("root %q: want it taken: %v, got %v", root, isGood, err)
+		}
+	}
+}
