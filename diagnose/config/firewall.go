@@ -115,7 +115,7 @@ func ParseNftables(lines []string, file string, ports []int) *ClosedFirewall {
 
 // nftLetsIn says whether a line of a chain may let a new connection to one of the ports through. Whatever is not understood may.
 func nftLetsIn(line string, ports []int) bool {
-	for _, rule := range splitRules(nftHead.ReplaceAllString(line, "")) {
+	for _, rule := range splitRules(nftHead.ReplaceAllString(nftChain.ReplaceAllString(line, ""), "")) {
 		if nftRuleLetsIn(rule, ports) {
 			return true
 		}
@@ -136,7 +136,7 @@ func splitRules(line string) []string {
 			depth++
 		case c == '}':
 			depth--
-		case c == ';' && depth <= 0, c == ';' && strings.Contains(line[begin:i], "chain"):
+		case c == ';' && depth <= 0:
 			out, begin = append(out, line[begin:i]), i+1
 		}
 	}
