@@ -291,7 +291,10 @@ func verdictLine(r *diagnose.Report) string {
 		text += ": " + r.Verdict.Proof.Text
 	}
 	if cause := causeOf(r); cause != nil {
-		text += ": " + cause.ID + systemText(cause) + ": " + cause.Title
+		text += ": " + cause.ID + systemText(cause)
+		if cause.Title != "" { // members of other projects do not see what lies on the disks of a server
+			text += ": " + cause.Title
+		}
 	}
 	return strings.TrimSuffix(text, ".") + "."
 }

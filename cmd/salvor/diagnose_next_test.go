@@ -47,6 +47,15 @@ func TestNextStepOfDiagnosis(t *testing.T) {
 	}
 }
 
+// TestVerdictWithoutATitle: the first line of a report that hides the words of the disks still is a sentence.
+func TestVerdictWithoutATitle(t *testing.T) {
+	r := reportOf("fstab-device-missing", "/dev/vda1")
+	r.Findings[0].Title = ""
+	if got, want := verdictLine(&r), "the cause is found: fstab-device-missing on /dev/vda1."; got != want {
+		t.Errorf("a finding without a title: want %q, got %q", want, got)
+	}
+}
+
 // TestNextStepOfRepairQuotesTheRoot: the root that one user named is one word of the command that another user reads.
 func TestNextStepOfRepairQuotesTheRoot(t *testing.T) {
 	r := shownRepair{Plan: &repair.Plan{Disks: []repair.DiskChange{{Chunks: 1}}}}
