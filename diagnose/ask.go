@@ -15,8 +15,8 @@ const maxFindings = 20
 // ruleTime bounds the time of one rule where the system does not say.
 const ruleTime = 20 * time.Second
 
-// stopWatch ends a rule that takes too long, when the rule next asks for a file or reads of one. All that a rule works on comes from files of a
-// bounded size, so that it asks again soon.
+// stopWatch ends a rule that takes too long, when the rule next opens a file or reads from an open file. A rule works on files of a bounded size, so it
+// soon asks for the next one.
 type stopWatch struct {
 	mu    sync.Mutex
 	limit time.Duration // 0: no rule runs

@@ -182,13 +182,14 @@ type Outcome string
 const (
 	// CauseFound: Verdict.Finding is why the machine does not boot or takes no login.
 	CauseFound Outcome = "cause-found"
-	// NothingFound: nothing that is known keeps the machine from its work. The ladder says what was examined; that the machine works is not said.
+	// NothingFound: no rule found a fault that keeps the machine from its work. The ladder says what was examined. The verdict does not claim that the
+	// machine works.
 	NothingFound Outcome = "nothing-found"
 	// Works: the machine has shown that it works, and Verdict.Proof says how.
 	Works Outcome = "works"
 )
 
-// Outcomes of reports that older releases stored, and that clients may still know. They are read as NothingFound, and are not written any more.
+// Outcomes that older releases stored in reports. UnmarshalText reads both as NothingFound, and this release writes neither. Clients may still know them.
 const (
 	formerHealthy Outcome = "healthy"
 	formerUnknown Outcome = "unknown"
@@ -197,7 +198,7 @@ const (
 // FormerOutcomes lists the outcomes that the schema of reports keeps for one more release.
 func FormerOutcomes() []Outcome { return []Outcome{formerHealthy, formerUnknown} }
 
-// UnmarshalText reads an outcome. Those of older releases claimed more than they knew.
+// UnmarshalText reads an outcome. The outcomes of older releases become NothingFound, because "healthy" claimed more than the rules knew.
 func (o *Outcome) UnmarshalText(text []byte) error {
 	*o = Outcome(text)
 	if slices.Contains(FormerOutcomes(), *o) {
@@ -213,7 +214,7 @@ type ProofKind string
 const (
 	ProofLogin  ProofKind = "login-prompt" // on its console, in the newest boot
 	ProofSSHD   ProofKind = "sshd-banner"  // with a host key that lies on its disk
-	ProofPerson ProofKind = "person"       // somebody has logged in and says so
+	ProofPerson ProofKind = "person"       // someone has logged in and says so
 )
 
 // Proof is what shows that a machine works.

@@ -23,8 +23,8 @@ type Rung struct {
 	Gap string `json:"gap,omitempty"`
 }
 
-// gapStages are the stages that a gap concerns, by how the gap's name begins. The first row that fits counts; a gap of no row concerns all stages
-// that are read from disks.
+// gapStages are the stages that a gap concerns, by the beginning of the gap's name. The first row that fits counts. A gap that fits no row concerns
+// stagesOfDisks.
 var gapStages = []struct {
 	prefix string
 	stages []Stage
@@ -39,7 +39,7 @@ var gapStages = []struct {
 	{"/home", []Stage{Login}}, {"/root", []Stage{Login}}, {"/var/log", []Stage{Kernel, Target}}, {"/var/lib/dpkg", []Stage{Init}}, {"/var/lib/rpm", []Stage{Init}},
 }
 
-// stagesOfDisks are those that are read from disks.
+// stagesOfDisks are the stages about which the files on the disks tell.
 func stagesOfDisks() []Stage {
 	return slices.DeleteFunc(Stages(), func(s Stage) bool { return s == Power || s == Firmware })
 }

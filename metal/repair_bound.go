@@ -46,7 +46,7 @@ func (s NodeRepairs) KeepWithin(ctx context.Context, tx job.Tx, nodeID string, m
 	return total <= most, nil
 }
 
-// dropUndo drops the parts of a repair, unless somebody needs them now, and notes that for the owner of the node.
+// dropUndo drops the parts of a repair, and notes that in the timeline of the node. dropped is false for a repair whose parts are needed now.
 func (s NodeRepairs) dropUndo(ctx context.Context, tx job.Tx, z RepairSize, most int64) (dropped bool, err error) {
 	n, err := s.nodes.store.Node(ctx, tx, z.NodeID)
 	if err != nil {

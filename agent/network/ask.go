@@ -161,7 +161,7 @@ func (s *Setup) follow(ctx context.Context) error {
 	return nil
 }
 
-// routerless are the networks, by their position, whose links have no address yet by the advertisements of a router.
+// routerless are the positions of the networks whose links wait for an address by the advertisements of a router.
 func (s *Setup) routerless() (out []int) {
 	if s.stack == nil {
 		return nil
@@ -182,7 +182,7 @@ func (s *Setup) routerless() (out []int) {
 	return out
 }
 
-// reportRouterless tells which networks have no router, and takes back what was told of those that have one by now.
+// reportRouterless reports the networks that have no router, and removes from the report the networks that got one meanwhile.
 func (s *Setup) reportRouterless() {
 	without := s.routerless()
 	for i := range s.stackNetworks() {
@@ -323,7 +323,7 @@ func (s *Setup) reportMissing() {
 	}
 }
 
-// leave tells what is missing, and clears the links that have no answer yet: what they hold is the rescuing network's.
+// leave reports what is missing, and removes the addresses of links that have no answer yet, because these addresses are the rescuing network's.
 func (s *Setup) leave() {
 	s.reportMissing()
 	for _, link := range s.open {

@@ -169,7 +169,7 @@ func (p *planner) tasks(before *diagnose.Examination) []task {
 	return p.ofOneRoot(out)
 }
 
-// ofOneRoot leaves out all tasks where they concern several systems and none of these was chosen: one of them may be a copy, or a backup.
+// ofOneRoot leaves out all tasks if they concern several systems and the request chose none, because one of the systems may be a copy or a backup.
 func (p *planner) ofOneRoot(tasks []task) []task {
 	var roots []string
 	for _, t := range tasks {
@@ -341,8 +341,8 @@ func (p *planner) mend(ctx context.Context, e *systemEditor, t task) error {
 	return nil
 }
 
-// refusedByFlag makes the refusal of a change that root may make on all files a reason why one finding is not mended: root is refused where a file,
-// or its folder, has the flag immutable or append-only. Other findings are mended all the same.
+// refusedByFlag turns EPERM into the reason why one finding is not mended, so that other findings are mended all the same. The kernel answers root EPERM
+// where a file, or its folder, has the flag immutable or append-only.
 func refusedByFlag(err error) error {
 	if !errors.Is(err, unix.EPERM) {
 		return err

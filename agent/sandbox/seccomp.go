@@ -22,8 +22,8 @@ var refusedCalls = []uint32{
 // newNamespaces are the flags of clone(2) that make a namespace.
 const newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// socketFamilies are the families of sockets that a program may make. They lie in its own network namespace, which reaches nobody. Others do not:
-// AF_VSOCK reaches the host of a virtual machine from each namespace.
+// socketFamilies are the families of sockets that a program may make. Their sockets reach nobody beyond the program's own network namespace. Sockets of
+// other families may: AF_VSOCK reaches the host of a virtual machine from each namespace.
 var socketFamilies = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 
 // Places in struct seccomp_data, of which the lower half of an argument comes first on the machines that salvor knows.

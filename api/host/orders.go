@@ -163,7 +163,7 @@ func (d *hostAPI) progress(w http.ResponseWriter, r *http.Request, p certifiedPe
 	return err
 }
 
-// image gives the bytes of an image that an open order of the host names, by range. A host that somebody broke into gets the images of no other
+// image gives the bytes of an image that an open order of the host names, by range. A host that an intruder controls gets the images of no other
 // project. A transfer lasts as long as it moves.
 func (d *hostAPI) image(w http.ResponseWriter, r *http.Request, p certifiedPeer) error {
 	if d.Images == nil {

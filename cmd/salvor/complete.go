@@ -128,7 +128,7 @@ type completionCall struct {
 	done func()
 }
 
-// completingCall prepares it; nil where the command's flags name no API.
+// completingCall prepares a call that a shell waits for; nil where the flags of the command name no API.
 func completingCall(cmd *cobra.Command) *completionCall {
 	text := func(flag string) string { v, _ := cmd.Flags().GetString(flag); return v }
 	e := &apiEndpoint{

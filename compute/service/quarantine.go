@@ -161,11 +161,11 @@ func (s *Quarantine) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent
 // checkProject refuses a disk that was of another project's server, or of a server that is not known any more: the members of the server's project
 // would read what the disk holds.
 func (s *Quarantine) checkProject(ctx context.Context, tx job.Tx, srv *compute.Server, d *compute.QuarantinedDisk) error {
-	const remedy = "its project would read what the disk holds; to restore it all the same, add --other-project (other_project in the API)"
+	const remedy = "the members of that project could read what the disk holds; to restore the disk all the same, add --other-project (other_project in the API)"
 	former, err := s.store.Servers().Get(ctx, tx, d.ServerID)
 	switch {
 	case problem.Is(err, problem.NotFound):
-		return problem.Conflictf("disk %.150s was of server %.40q, which is gone, and nobody knows whether that server was of the same project as server %s: %s", d.ID, d.ServerID, srv.ID, remedy)
+		return problem.Conflictf("disk %.150s was of server %.40q, which is gone, and nobody knows whether that server was of the same project as server %s, which is of project %q: %s", d.ID, d.ServerID, srv.ID, srv.Project, remedy)
 	case err != nil:
 		return err
 	case former.Project != srv.Project:

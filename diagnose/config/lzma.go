@@ -32,7 +32,7 @@ type lzmaLength struct {
 	high            [256]uint16
 }
 
-const lzmaHalf = 1 << 10
+const lzmaHalf = 1 << 10 // the probability, of 1<<11, that a bit is 0 where the stream has had no such bit before
 
 func FillHalf(probabilities []uint16) {
 	for i := range probabilities {
@@ -185,7 +185,8 @@ func (d *lzmaDecoder) literal(state int, rep0 uint32) {
 // lzmaStates are the states behind a literal, by the state before it.
 var lzmaStates = [12]int{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 4, 5}
 
-// lzmaMatched are the states behind a match, a repeated match and one of a single byte: first those behind a literal, then those behind a match.
+// lzmaMatched are the states behind a match, a repeated match and a match of a single byte. The first row holds where a literal came before, the second
+// row where a match came before.
 var lzmaMatched = [2]struct{ match, rep, short int }{{7, 8, 9}, {10, 11, 11}}
 
 func (d *lzmaDecoder) unpack(size int) error {

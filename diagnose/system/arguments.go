@@ -230,8 +230,8 @@ type sysctlSetting struct {
 	line                    int
 }
 
-// sysctlSettings are the settings of sysctl.d that count. Files are read in the order of their names, of one name the stronger folder's, and the
-// last line about a name counts.
+// sysctlSettings are the settings that sysctl.d gives the kernel, by their names. Files are read in the order of their names; of two files with one
+// name, the file of the stronger folder is read. The last line about a setting counts.
 func sysctlSettings(tree *diagnose.Tree) map[string]sysctlSetting {
 	files := map[string]string{}
 	for _, folder := range []string{"/etc/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"} {

@@ -45,7 +45,7 @@ func grubFolder(s *diagnose.System, platform string) string {
 type grubImage struct {
 	device  *diagnose.Device
 	modules map[string][]byte
-	// other: the image on the disk is not the one that lies beside the modules.
+	// other: the core image on the disk differs from the file core.img beside the modules.
 	other bool
 }
 
@@ -111,7 +111,7 @@ func embeddedModules(kernel []byte, header uint32) map[string][]byte {
 	}
 }
 
-// grubModuleName is the name that a module gives itself; empty for what is no module.
+// grubModuleName is the name in a module's own section .modname; empty for a file that is no module.
 func grubModuleName(content []byte) string {
 	if len(content) > maxGrubModule {
 		return ""
@@ -185,8 +185,8 @@ func neededModules(s *diagnose.System, core *grubImage, needs map[string][]strin
 	return slices.Sorted(maps.Keys(wanted))
 }
 
-// lookGrubModules looks at what the core image of GRUB loads on a machine with a BIOS: without its module "normal" it shows a prompt, and a module
-// of another release than the core stops it.
+// lookGrubModules looks at what the core image of GRUB loads on a machine with a BIOS. Without the module "normal", GRUB shows a prompt. A module of
+// another release than the core image stops GRUB.
 func lookGrubModules(s *diagnose.System) []diagnose.Finding {
 	folder := grubFolder(s, "i386-pc")
 	if s.Firmware.UEFI || folder == "" {
@@ -263,7 +263,7 @@ func missingModule(s *diagnose.System, core *grubImage, folder string, needed []
 		}
 		return &diagnose.Finding{
 			ID: "grub-module-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.95,
-			Title:    fmt.Sprintf("GRUB on %s loads its module %s, and %s, so that it shows its prompt or does not load the kernel.", core.device.Path, file, why),
+			Title:    fmt.Sprintf("GRUB on %s needs its module %s, and %s, so GRUB shows its prompt or does not load the kernel.", core.device.Path, file, why),
 			Evidence: []diagnose.Evidence{config.FileEvidence(file, 0, why), config.DeviceEvidence(core.device.Path, "its boot sector starts GRUB, which reads "+folder)},
 		}
 	}
@@ -287,7 +287,7 @@ func missingLists(s *diagnose.System, core *grubImage, folder string, brings map
 func foreignModule(s *diagnose.System, core *grubImage, folder string) *diagnose.Finding {
 	f := &diagnose.Finding{ID: "grub-modules-foreign", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.93}
 	if core.other {
-		f.Title = fmt.Sprintf("The core image of GRUB on %s is another one than that beside its modules, %s/core.img, so that they may be of two releases.", core.device.Path, folder)
+		f.Title = fmt.Sprintf("GRUB on %s starts another core image than %s/core.img, which lies beside the modules, so the core image and the modules may be of two releases.", core.device.Path, folder)
 		f.Evidence = []diagnose.Evidence{config.DeviceEvidence(core.device.Path, "the sizes in its core image are not those of core.img"), config.FileEvidence(path.Join(folder, "core.img"), 0, "the core image that was installed with the modules")}
 		return f
 	}
@@ -319,8 +319,8 @@ const (
 	extMost = extBase | 0x2000 | 0x4000 | 0x10000
 )
 
-// extReads are the features that the installed GRUB reads: its module ext2 tests a feature by the complement of all that it knows, which stands in
-// its code. exact is false where no such number was found; then all features are returned that any release reads.
+// extReads are the features that the installed GRUB reads. The code of the module ext2 holds the complement of the features that the module knows.
+// exact is false where the code holds no such number. The features are then those that any release reads.
 func extReads(module []byte) (features uint32, exact bool) {
 	for _, more := range []uint32{0x2000 | 0x4000 | 0x10000, 0x2000 | 0x10000, 0x4000 | 0x10000, 0x10000, 0x2000 | 0x4000, 0x2000, 0x4000, 0} {
 		if bytes.Contains(module, binary.LittleEndian.AppendUint32(nil, ^(extBase|more))) {

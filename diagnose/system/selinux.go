@@ -75,7 +75,7 @@ func bareKeyPath(s *diagnose.System, a *login) string {
 	return ""
 }
 
-// lookLabelledPort finds ports that the policy lets sshd not listen on: all but 22, unless somebody added them.
+// lookLabelledPort finds ports on which the policy does not let sshd listen: all but 22, and those that an administrator gave the type ssh_port_t.
 func lookLabelledPort(s *diagnose.System, mode diagnose.Evidence, kind string) []diagnose.Finding {
 	sshd := config.ReadSSHDConfig(s.Files)
 	unit := sshdUnit(s.Files)
@@ -90,7 +90,7 @@ func lookLabelledPort(s *diagnose.System, mode diagnose.Evidence, kind string) [
 		ID: "selinux-port-denied", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.85,
 		Evidence: []diagnose.Evidence{mode},
 		ByHand:   fmt.Sprintf("Run semanage port -a -t ssh_port_t -p tcp %d on the system, or let sshd listen on port 22 too.", ports[0]),
-		Title:    fmt.Sprintf("SELinux is enforcing, and its policy lets sshd not listen on port %d, which is no ssh_port_t.", ports[0]),
+		Title:    fmt.Sprintf("SELinux is enforcing, and its policy does not let sshd listen on port %d, because the port does not have the type ssh_port_t.", ports[0]),
 	}
 	for _, at := range append(sshd.All("port"), sshd.All("listenaddress")...) {
 		f.Evidence = append(f.Evidence, config.FileEvidence(at.File, at.Line, at.Keyword+" "+strings.Join(at.Args, " ")))

@@ -247,7 +247,7 @@ func findNoSSHLogin(s *diagnose.System) []diagnose.Finding {
 		ID: "ssh-login-impossible", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85,
 		Evidence: settingEvidence(l.accounts), ByHand: helpFor(l.accounts),
 	}
-	var told *login // the account that comes nearest
+	var told *login // the account that the title names: with keys rather than without, and refused by a setting rather than by none
 	for i := range l.accounts {
 		a := &l.accounts[i]
 		if a.byKey || a.byPassword {
@@ -260,7 +260,7 @@ func findNoSSHLogin(s *diagnose.System) []diagnose.Finding {
 			f.Evidence = append(f.Evidence, config.FileEvidence(config.PasswdPath, a.Line, a.Name+": "+a.sshOutcome()))
 		}
 	}
-	f.Title = fmt.Sprintf("The server sshd lets no account in; of %s it says no because: %s.", told.Name, strings.TrimSuffix(told.sshOutcome(), "."))
+	f.Title = fmt.Sprintf("The server sshd lets no account in, and refuses %s for this reason: %s.", told.Name, strings.TrimSuffix(told.sshOutcome(), "."))
 	return []diagnose.Finding{f}
 }
 

@@ -10,8 +10,8 @@ import (
 	"salvor/diagnose/config"
 )
 
-// lookTwins finds file systems, volumes and partitions that have the same identity on two disks, as a disk and its copy have. The boot takes the
-// one that the kernel finds first.
+// lookTwins finds file systems, volumes and partitions that have the same identity on two disks, as a disk and its copy have. The boot uses the device
+// that the kernel finds first.
 func lookTwins(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
 	done := map[string]bool{}
@@ -108,6 +108,6 @@ func twinFinding(identity string, twins []*diagnose.Device) diagnose.Finding {
 		names = append(names, d.Path)
 		f.Evidence = append(f.Evidence, config.DeviceEvidence(d.Path, identity))
 	}
-	f.Title = fmt.Sprintf("The devices %s have the same %s, so that each boot takes the one that it finds first.", strings.Join(names, " and "), identity)
+	f.Title = fmt.Sprintf("The devices %s have the same %s, so each boot uses whichever device it finds first.", strings.Join(names, " and "), identity)
 	return f
 }
