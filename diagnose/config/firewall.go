@@ -144,8 +144,8 @@ func splitRules(line string) []string {
 }
 
 var (
-	// nftMatch is an expression that compares a field of a packet with a value or an anonymous set.
-	nftMatch = regexp.MustCompile(`(?i)\b(iif|iifname|ct\s+state|meta\s+l4proto|l4proto|ip\s+protocol|ip6\s+nexthdr)\s+(\{[^}]*\}|"[^"]*"|\S+)`)
+	// nftMatch is an expression that compares a field of a packet with a value, a list of values or an anonymous set.
+	nftMatch = regexp.MustCompile(`(?i)\b(iif|iifname|ct\s+state|meta\s+l4proto|l4proto|ip\s+protocol|ip6\s+nexthdr)\s+(\{[^}]*\}|"[^"]*"|[^\s,]+(?:\s*,\s*[^\s,]+)*)`)
 	// nftOther are headers of protocols other than TCP, by which a rule matches packets of those only.
 	nftOther = regexp.MustCompile(`(?i)\b(icmp|icmpv6|igmp|udp|udplite|sctp|dccp|esp|ah)\s+(type|code|dport|sport|spi|length|mtu|checksum|group)\b`)
 	// nftMap is a verdict map with its entries: ip protocol vmap { tcp : jump services, icmp : accept }.

@@ -66,6 +66,7 @@ func init() {
 			enable(m, "nftables.service")
 			m.write("/etc/nftables.conf", "table inet f {\n  chain i { type filter hook input priority filter; policy drop; ct state established accept; tcp dport { 80, 443 } accept; udp dport 53 accept; }\n}\n")
 		}, "firewall-blocks-ssh", blocks, "nftables drops what comes in, by /etc/nftables.conf, line 2", 2},
+		{"near miss: nftables, states with blanks between", nft("\t\tct state established, related, new tcp dport 22 accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
 		{"near miss: nftables, added rules", func(m machine) {
 			nft("")(m)
 			m.add("/etc/nftables.conf", "add rule inet filter input tcp dport 22 accept\n")
