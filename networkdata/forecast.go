@@ -14,8 +14,8 @@ type Forecast struct {
 	Addresses []netip.Addr
 }
 
-// AllLeftOut is the last sentence where no network can be had.
-const AllLeftOut = "no network of the data can be had, so DHCP is asked on every NIC"
+// AllLeftOut is the last sentence where the data name networks, none of which can be had.
+const AllLeftOut = "no network of the data can be had, so DHCP is asked on every link"
 
 // NoNIC says why a physical link is left out.
 func NoNIC(mac string) string { return "no NIC has the MAC " + mac }
@@ -30,6 +30,9 @@ func NoParent(id string) string { return fmt.Sprintf("the link %s below it is no
 func NoLink(n Network) string {
 	return fmt.Sprintf("%s: its link %s is not there", n.Name(), quote(n.Link))
 }
+
+// AsksForNetworks tells whether the data name networks, be they such as can be followed or not.
+func (d *Data) AsksForNetworks() bool { return d.asked }
 
 // Forecast tells what a machine will have, by the MACs of its NICs in lower case.
 func (d *Data) Forecast(macs []string) Forecast {
@@ -60,7 +63,7 @@ func (d *Data) Forecast(macs []string) Forecast {
 		}
 		used = true
 	}
-	if !used {
+	if !used && d.asked {
 		f.LeftOut = append(f.LeftOut, AllLeftOut)
 	}
 	return f

@@ -34,6 +34,8 @@ type Data struct {
 	lost   map[string]string
 	routes int
 	more   int // things left out beyond maxLeftOut
+	// asked tells whether the text names networks at all.
+	asked bool
 }
 
 // Kind is what a Link is.
@@ -149,7 +151,9 @@ func Parse(text []byte) (*Data, error) {
 		return nil, problem.Invalidf("network data: %w", err)
 	}
 	d := &Data{lost: map[string]string{}}
+	d.asked = len(file.Networks) > 0
 	for _, path := range odd {
+		d.asked = d.asked || strings.HasPrefix(path, "networks")
 		d.leaveOut("%s: its value has a type that cannot be read", path)
 	}
 	d.addLinks(bounded(d, "links", file.Links, maxLinks))

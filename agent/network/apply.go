@@ -221,7 +221,11 @@ func (s *stack) addMembers(link *networkdata.Link) {
 	}
 }
 
+// addMember puts a NIC into a bond, without the addresses that the NIC has.
 func addMember(bond, member netlink.Link) error {
+	if err := dropAddresses(member); err != nil {
+		return err
+	}
 	if err := netlink.LinkSetDown(member); err != nil { // a bond takes only what is down
 		return fmt.Errorf("set %s down: %w", member.Attrs().Name, err)
 	}

@@ -20,7 +20,7 @@ type questions struct {
 	ctx     context.Context
 	running *sync.WaitGroup
 	answers chan answer
-	// open are the links that are asking, by question: the position of a network in the data, or below 0 that of a NIC.
+	// open are the links that are asking, by question: the position of a network in the data, or below 0 the index of a link.
 	open map[int]netlink.Link
 	// ready are the links, by index, whose addresses are the tenant's.
 	ready map[int]bool
@@ -128,9 +128,17 @@ func (s *Setup) turn(ctx context.Context, tick <-chan time.Time, lastTry *time.T
 		s.take(a)
 	case <-tick:
 	}
-	if s.stack != nil && time.Since(*lastTry) > retryEvery && !s.stack.complete() {
-		*lastTry = time.Now()
+	if time.Since(*lastTry) < retryEvery {
+		return nil
+	}
+	*lastTry = time.Now()
+	if s.stack != nil && !s.stack.complete() {
 		s.progress()
+	}
+	if s.asksEverywhere {
+		if err := s.askEverywhere(); err != nil {
+			s.Log.Warn("links not listed", "error", err)
+		}
 	}
 	return nil
 }
@@ -218,6 +226,9 @@ func hasCarrier(links map[int]netlink.Link) bool {
 // take puts what was answered on its link.
 func (s *Setup) take(a answer) {
 	name := a.link.Attrs().Name
+	if s.stack != nil && s.stack.isMember(a.link) { // the bond was made after the question
+		return
+	}
 	if a.six != nil {
 		s.take6(a)
 		return

@@ -24,6 +24,7 @@ import (
 	"salvor/boot/media"
 	"salvor/boot/ramdisk"
 	"salvor/lab/odd"
+	"salvor/networkdata"
 	"salvor/test/must"
 )
 
@@ -176,6 +177,12 @@ var guestCases = []oddCase{
 	{"jumbo frames of the members alone", "bond of three", "", lines("links[1].mtu", 9000.0, "links[2].mtu", 9000.0, "links[3].mtu", 9000.0)},
 	{"members with two mtus", "bond of three", "mtu", lines("links[1].mtu", 9000.0, "links[2].mtu", 1400.0)},
 	{"a mask that is none above a bond", "Metal3 with a bond", "255.0.255.0", lines("networks[0].netmask", "255.0.255.0")},
+	{"each network is on a link that is not there", "bond of three", networkdata.AllLeftOut, lines("networks[0].link", "gone", "networks[1].link", "gone")},
+	{"each network is on a link that is not there, beside a VLAN", "bond with a VLAN", networkdata.AllLeftOut, lines("networks[0].link", "gone", "networks[1].link", "gone", "networks[2].link", "gone")},
+	{"each network is on a NIC that is not there, beside a bond", "bond of three", networkdata.AllLeftOut, append(lines("networks[0].link", "far", "networks[1].link", "far"),
+		odd.LineChange{Path: []any{"links"}, Do: odd.Append, Value: map[string]any{"id": "far", "type": "phy", "ethernet_mac_address": gone}})},
+	{"no network", "bond of three", "", lines("networks", nil)},
+	{"networks of a type that is not known", "bond of three", networkdata.AllLeftOut, lines("networks[0].type", "fast", "networks[1].type", "fast")},
 	{"a route on the link of a VLAN", "Metal3 with a bond", "", lines("networks[1].routes[0].network", "10.9.0.0", "networks[1].routes[0].netmask", "255.255.0.0", "networks[1].routes[0].gateway", "0.0.0.0")},
 }
 
@@ -186,7 +193,7 @@ func TestOddInGuest(t *testing.T) {
 	}
 	runOddCases(t, guestCases)
 	stacked := slices.DeleteFunc(slices.Clone(odd.NetworkBases), func(b odd.NetworkBase) bool { return !b.Stacked })
-	runOddNetworks(t, stacked, must.Get(strconv.Atoi(os.Getenv("SALVOR_INPUTS")))(t), 2)
+	runOddNetworks(t, stacked, must.Get(strconv.Atoi(os.Getenv("SALVOR_INPUTS")))(t), 4)
 }
 
 // TestGuest boots the ramdisk's kernel once. make odd has it run 1100 odd inputs with bonds and VLANs, other runs 40.
@@ -266,11 +273,11 @@ func boot(t *testing.T, dir string) string {
 	t.Helper()
 	inputs, limit := "40", 4*time.Minute
 	if os.Getenv("SALVOR_SWEEP") == "whole" {
-		inputs, limit = "1100", 35*time.Minute
+		inputs, limit = "1100", 60*time.Minute
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", "512", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
+	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", "512", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-kernel", filepath.Join(dir, ramdisk.FileKernel), "-initrd", filepath.Join(dir, "both"),
 		"-append", "console=ttyS0 quiet panic=-1 rdinit=/test-init SALVOR_INPUTS=" + cmp.Or(os.Getenv("SALVOR_INPUTS"), inputs) + seedOf(),
 	}

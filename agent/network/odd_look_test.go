@@ -164,3 +164,21 @@ func standsOn(links []netlink.Link, vlan *netlink.Vlan, on odd.LinkPlace) bool {
 		return l.Attrs().Index == vlan.Attrs().ParentIndex && (isOneOf(l, on) || hasMember(links, l, on))
 	})
 }
+
+// addressOnMember tells which member of a bond has an address. The kernel hands what a member receives to its bond, so no connection comes up there.
+func addressOnMember() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		if link.Attrs().MasterIndex == 0 {
+			continue
+		}
+		held, err := listenAddresses([]netlink.Link{link})
+		if err != nil || len(held) > 0 {
+			return fmt.Errorf("%s is a member of a bond and has the addresses %s, %v", link.Attrs().Name, held, err)
+		}
+	}
+	return nil
+}

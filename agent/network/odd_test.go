@@ -152,7 +152,7 @@ func TestOddWorker(t *testing.T) {
 		must.OK(t, json.Unmarshal(line, &in))
 		result, err := followOddData(t.TempDir(), in)
 		if err != nil {
-			result.Wrong = append(result.Wrong, "the test itself: "+err.Error())
+			result.Class, result.Wrong = "the test itself", append(result.Wrong, "the test itself: "+err.Error())
 		}
 		fmt.Printf("%s%s\n", oddAnswer, must.Get(json.Marshal(result))(t))
 	}
@@ -262,7 +262,7 @@ func runOddNetworks(t *testing.T, bases []odd.NetworkBase, count, machines int) 
 
 // reportOdd makes a failing input as small as it gets, and shows it.
 func reportOdd(t *testing.T, w *oddWorker, in odd.NetworkInput, result oddResult, seed uint64, number int) {
-	class := result.Class
+	class, first := result.Class, result
 	smaller, doc := odd.ShrinkNetwork(in, 60, func(doc any) bool {
 		again := w.ask(oddInput{doc, in.Base.Segments})
 		if again.Class != class {
@@ -271,8 +271,8 @@ func reportOdd(t *testing.T, w *oddWorker, in odd.NetworkInput, result oddResult
 		result = again
 		return true
 	})
-	t.Errorf("SALVOR_SEED=%d SALVOR_ODD=%d: %s\ndocument: %s\nwrong: %s\nleft out: %s", seed, number, smaller,
-		must.Get(json.Marshal(doc))(t), strings.Join(result.Wrong, "\n       "), strings.Join(result.LeftOut, "\n          "))
+	t.Errorf("SALVOR_SEED=%d SALVOR_ODD=%d: %s\ndocument: %s\nwrong: %s\nleft out: %s\nat first: %s",
+		seed, number, smaller, must.Get(json.Marshal(doc))(t), strings.Join(result.Wrong, "\n       "), strings.Join(result.LeftOut, "\n          "), strings.Join(first.Wrong, "\n          "))
 }
 
 // oddRun is one input in its machine.
@@ -436,6 +436,9 @@ func (r *oddRun) judge() {
 	}
 	if len(r.listen) == 0 && (r.ended || r.hasAddress()) {
 		r.wrong("no address", 0, "ssh has no address (ended: %t)", r.ended)
+	}
+	if err := addressOnMember(); err != nil {
+		r.wrong("member", 0, "%v", err)
 	}
 	works := make([]bool, len(r.claims))
 	whole := true

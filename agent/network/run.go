@@ -48,9 +48,10 @@ type Setup struct {
 	report *report
 	// done has the networks of the data that are set up or asked for, and those that the kernel refuses, by their position.
 	done map[int]bool
-	// everywhere are NICs that are asked for leases because no network_data says anything better.
-	everywhere []netlink.Link
-	sources    []source
+	// asksEverywhere tells that no network_data says anything better than to ask every link for a lease; everywhere are the links that are asked.
+	asksEverywhere bool
+	everywhere     []netlink.Link
+	sources        []source
 
 	questions
 }
@@ -78,8 +79,8 @@ func (s *Setup) Run(ctx context.Context) error {
 		s.stack = newStack(data, s.report)
 		s.progress()
 	}
-	if len(s.done) == 0 {
-		if s.stack != nil {
+	if s.asksEverywhere = len(s.done) == 0; s.asksEverywhere {
+		if s.stack != nil && s.stack.data.AsksForNetworks() {
 			s.report.set("all", networkdata.AllLeftOut)
 		}
 		if err := s.askEverywhere(); err != nil {
@@ -100,7 +101,7 @@ func (s *Setup) Run(ctx context.Context) error {
 	return s.follow(ctx)
 }
 
-// data is what was sent, else what the disk's config drive says; nil where neither says how to get an address: then DHCP is asked.
+// data is what was sent, else what the disk's config drive says; nil: neither can be read.
 func (s *Setup) data() *networkdata.Data {
 	text, from := []byte(s.plan.NetworkData), "the server"
 	if len(text) == 0 {
@@ -113,16 +114,13 @@ func (s *Setup) data() *networkdata.Data {
 	}
 	data, err := networkdata.Parse(text)
 	if err != nil {
-		s.report.set("data", fmt.Sprintf("all of it, so that DHCP is asked on each NIC: %v", err))
+		s.report.set("data", fmt.Sprintf("all of it, so that DHCP is asked on every link: %v", err))
 		return nil
 	}
 	for _, text := range data.LeftOut {
 		s.report.set(text, text)
 	}
 	s.addDNS(data.DNS) // also where no network can be had: a lease may name none
-	if len(data.Networks) == 0 {
-		return nil
-	}
 	s.Log.Info("network data read", "from", from, "links", len(data.Links), "networks", len(data.Networks))
 	return data
 }
@@ -183,24 +181,36 @@ func (s *Setup) setRoutes(name string, link netlink.Link, address netip.Prefix, 
 	}
 }
 
-// askEverywhere asks DHCP on every NIC.
+// askEverywhere asks DHCP on every link that is not asked yet: on NICs, and on the bonds and VLANs of the data. A member of a bond is left out, because
+// the kernel hands to the bond what the member receives.
 func (s *Setup) askEverywhere() error {
-	present, err := listNICs()
+	links, err := listNICs()
 	if err != nil {
 		return err
 	}
-	for i, nic := range present {
-		if err := netlink.LinkSetUp(nic); err != nil {
-			s.Log.Warn("NIC left out", "nic", nic.Attrs().Name, "error", err)
+	if s.stack != nil {
+		links = slices.DeleteFunc(links, s.stack.isMember)
+		for _, link := range s.stack.data.Links {
+			if on := s.stack.made[link.ID]; on != nil && link.Kind != networkdata.Physical {
+				links = append(links, on)
+			}
+		}
+	}
+	for _, link := range links {
+		if slices.ContainsFunc(s.everywhere, sameLink(link)) {
 			continue
 		}
-		s.everywhere = append(s.everywhere, nic)
-		s.ask(-1-i, nic, firstMetric+i)
+		if err := netlink.LinkSetUp(link); err != nil {
+			s.Log.Warn("link left out", "link", link.Attrs().Name, "error", err)
+			continue
+		}
+		s.ask(-link.Attrs().Index, link, firstMetric+len(s.everywhere))
+		s.everywhere = append(s.everywhere, link)
 	}
 	return nil
 }
 
-// firstMetric is that of the default route of the first NIC, where no network_data orders them.
+// firstMetric is that of the default route of the first link, where no network_data orders them.
 const firstMetric = 100
 
 // sshLinks are the links on whose addresses ssh may listen.

@@ -468,6 +468,31 @@ func TestLateNIC(t *testing.T) {
 	}
 }
 
+// TestLateNICWithoutData: where no data say anything, a NIC whose driver loads late is asked for a lease as the others are.
+func TestLateNICWithoutData(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("tenant", "10.78.0.1/24", "10.78.0.50,10.78.0.60")
+	root := t.TempDir()
+	must.OK(t, WritePlan(root, Plan{Move: MoveNo}))
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	defer cancel()
+	s := &Setup{Root: root, Log: slog.New(slog.NewTextHandler(os.Stdout, nil)), tellAfter: time.Millisecond, drives: func() ([]byte, error) { return nil, problem.NotFoundf("no drive") }}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for { // the file is written once the agent waits for an address
+		if _, err := os.Stat(filepath.Join(root, LeftOutFile)); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.nic("n0", mac0, "tenant")
+	must.OK(t, <-ended)
+	within(t, string(must.Get(os.ReadFile(filepath.Join(root, ListenFile)))(t)), "10.78.0.0/24")
+}
+
 // TestRouteOnLink: a route via 0.0.0.0 or :: leads to the link itself, and costs no other route.
 func TestRouteOnLink(t *testing.T) {
 	if !machine(t) {

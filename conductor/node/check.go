@@ -155,7 +155,7 @@ func (p *nodePreflight) networkData() {
 		data = &networkdata.Data{LeftOut: []string{err.Error()}}
 	}
 	left := data.LeftOut
-	if len(data.Networks) == 0 {
+	if err != nil || len(data.Networks) == 0 && data.AsksForNetworks() {
 		left = append(left, networkdata.AllLeftOut)
 	}
 	for _, one := range left {

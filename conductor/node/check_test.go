@@ -10,6 +10,7 @@ import (
 	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/networkdata"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/test/must"
@@ -146,7 +147,7 @@ func TestStrangeNetworkDataIsAWarning(t *testing.T) {
 	n := b.stored(t)
 	found := b.con.Preflight(t.Context(), n, nil, metal.Operation{Kind: "rescue"})
 	told := fmt.Sprint(found.Warnings)
-	for _, want := range []string{`link "l0": it has no ethernet_mac_address`, `network "n0": its link "l0" is left out`, "DHCP is asked on every NIC"} {
+	for _, want := range []string{`link "l0": it has no ethernet_mac_address`, `network "n0": its link "l0" is left out`, networkdata.AllLeftOut} {
 		if !strings.Contains(told, want) {
 			t.Errorf("warnings %s, want %q", told, want)
 		}

@@ -96,9 +96,6 @@ func NetworkClaims(doc any, segments [][]string) []NetworkClaim {
 	for i, n := range listOf(top["networks"]) {
 		r.readNetwork(i, n)
 	}
-	if len(r.statics) == 0 && !slices.ContainsFunc(r.claims, func(c NetworkClaim) bool { return c.Kind == ClaimLease }) {
-		r.claims = slices.DeleteFunc(r.claims, func(c NetworkClaim) bool { return c.Kind == ClaimMTU || c.Kind == ClaimLink && c.On.Stack != "nic" }) // no link is used
-	}
 	r.readServers(top)
 	r.judgeConflicts()
 	return r.claims
