@@ -19,14 +19,15 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 	wire "salvor/wire/host"
 )
 
 // Hosts is what the API needs of service.Hosts, whose words these are.
 type Hosts interface {
-	Join(ctx context.Context, token secret.Value, hostID, name string, cert compute.Certificate, key string) (*compute.Host, error)
-	Certified(ctx context.Context, hostID string, cert compute.Certificate) error
+	Join(ctx context.Context, token secret.Value, hostID, name string, cert compute.Certificate, key string, who record.Asker) (*compute.Host, error)
+	Certified(ctx context.Context, hostID string, cert compute.Certificate, who record.Asker) error
 }
 
 // Leases is what the door needs of service.Leases, whose words these are.
@@ -209,6 +210,9 @@ func (d *hostAPI) allow(ctx context.Context, p certifiedPeer) error {
 	return unknownHostError(d.Leases.Allow(ctx, p.id, p.serial, p.issued))
 }
 
+// askerOf is a host as it stands in events: a host is no user, and its request has an id.
+func askerOf(r *http.Request) record.Asker { return record.Asker{RequestID: api.Of(r.Context()).ID} }
+
 func (d *hostAPI) join(w http.ResponseWriter, r *http.Request) error {
 	if err := api.AdmitLogin(r, ""); err != nil {
 		return err
@@ -226,7 +230,7 @@ func (d *hostAPI) join(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	serial := newSerial()
-	h, err := d.Hosts.Join(r.Context(), secret.New(in.Token), in.HostID, in.Name, d.Authority.noted(serial), digest)
+	h, err := d.Hosts.Join(r.Context(), secret.New(in.Token), in.HostID, in.Name, d.Authority.noted(serial), digest, askerOf(r))
 	if err != nil {
 		return err
 	}
@@ -249,7 +253,7 @@ func (d *hostAPI) recertify(w http.ResponseWriter, r *http.Request, p certifiedP
 		return err
 	}
 	serial := newSerial()
-	if err := d.Hosts.Certified(r.Context(), p.id, d.Authority.noted(serial)); err != nil {
+	if err := d.Hosts.Certified(r.Context(), p.id, d.Authority.noted(serial), askerOf(r)); err != nil {
 		return unknownHostError(err)
 	}
 	cert, err := d.Authority.sign(key, p.id, serial)

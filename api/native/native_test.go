@@ -374,7 +374,7 @@ func TestHosts(t *testing.T) {
 		w.says("POST", "/join-tokens", bad, 400, "expires_in")
 	}
 	id := uuid.NewString()
-	must.Get(w.services.Hosts.Join(t.Context(), secret.New(clear), id, "vm1", compute.Certificate{Serial: "01"}, id))(t)
+	must.Get(w.services.Hosts.Join(t.Context(), secret.New(clear), id, "vm1", compute.Certificate{Serial: "01"}, id, record.Asker{}))(t)
 	w.has(w.admin("GET", fmt.Sprint("/join-tokens/", token["id"]), "", 200), object{"used_by": id})
 	host := object{"id": id, "name": "vm1", "kind": "agent", "state": "down", "status": "enabled", "servers": 0, "revoked": false}
 	w.has(w.many("/hosts", "hosts", 1)[0].(object), host)

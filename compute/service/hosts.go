@@ -58,7 +58,7 @@ func (s *Hosts) List(ctx context.Context, f compute.HostFilter, p record.Page) (
 // Join lets a host in with a join token, which is used up; cert is the certificate that it is given, key the digest of
 // its public key. A host that joins again (same UUID and key from its disk) keeps its row; with another key it needs a token that
 // was made for it, and one that was revoked is let in by no token.
-func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name string, cert compute.Certificate, key string) (*compute.Host, error) {
+func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name string, cert compute.Certificate, key string, who record.Asker) (*compute.Host, error) {
 	if !record.IsUUID(hostID) {
 		return nil, problem.Invalidf("join: %.100q is no UUID of a host", hostID)
 	}
@@ -78,7 +78,7 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name strin
 			if err := s.store.Hosts().Insert(tx, out); err != nil {
 				return err
 			}
-			return s.noteHost(tx, hostID, record.Asker{}, "joined as "+name)
+			return s.noteHost(tx, hostID, who, "joined as "+name+" with join token "+t.ID)
 		}
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name strin
 		if err := s.saveHost(tx, h); err != nil {
 			return err
 		}
-		return s.noteHost(tx, hostID, record.Asker{}, "joined again as "+name)
+		return s.noteHost(tx, hostID, who, "joined again as "+name+" with join token "+t.ID)
 	})
 	if err == nil {
 		s.cache.expireRow(hostID)
@@ -135,13 +135,13 @@ func (s *Hosts) edit(ctx context.Context, id string, change func(tx job.Tx, h *c
 }
 
 // Certified notes a host's next certificate.
-func (s *Hosts) Certified(ctx context.Context, hostID string, cert compute.Certificate) error {
-	_, err := s.edit(ctx, hostID, func(_ job.Tx, h *compute.Host) error {
+func (s *Hosts) Certified(ctx context.Context, hostID string, cert compute.Certificate, who record.Asker) error {
+	_, err := s.edit(ctx, hostID, func(tx job.Tx, h *compute.Host) error {
 		if h.Revoked {
 			return revokedCertificateError(hostID)
 		}
 		h.Serial, h.CertificateEnds = cert.Serial, cert.Ends
-		return nil
+		return s.noteHost(tx, hostID, who, "has a new certificate, which ends on "+record.Moment(cert.Ends))
 	})
 	return err
 }

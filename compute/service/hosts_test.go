@@ -31,7 +31,7 @@ func TestAJoinTokenLetsOneHostInOnce(t *testing.T) {
 	ids := []string{newID(), newID(), newID(), newID()}
 	for i := range results {
 		both.Go(func() {
-			_, results[i] = w.Hosts.Join(w.ctx, token, ids[i], "h", compute.Certificate{Serial: "01"}, ids[i])
+			_, results[i] = w.Hosts.Join(w.ctx, token, ids[i], "h", compute.Certificate{Serial: "01"}, ids[i], record.Asker{})
 		})
 	}
 	both.Wait()
@@ -46,13 +46,13 @@ func TestAJoinTokenLetsOneHostInOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = w.Hosts.Join(w.ctx, token, won, "h", compute.Certificate{Serial: "02"}, won) // its first answer was lost
+	_, err = w.Hosts.Join(w.ctx, token, won, "h", compute.Certificate{Serial: "02"}, won, record.Asker{}) // its first answer was lost
 	w.no(err)
-	_, err = w.Hosts.Join(w.ctx, token, won, "h", compute.Certificate{Serial: "02"}, "another key") // whoever read the token
+	_, err = w.Hosts.Join(w.ctx, token, won, "h", compute.Certificate{Serial: "02"}, "another key", record.Asker{}) // whoever read the token
 	w.want(err, problem.Forbidden)
 	w.pass(2 * time.Minute)
 	for _, bad := range []secret.Value{token, {}, secret.New("x")} {
-		_, err := w.Hosts.Join(w.ctx, bad, newID(), "h", compute.Certificate{Serial: "01"}, "key")
+		_, err := w.Hosts.Join(w.ctx, bad, newID(), "h", compute.Certificate{Serial: "01"}, "key", record.Asker{})
 		w.want(err, problem.Forbidden)
 	}
 }
@@ -64,23 +64,23 @@ func TestAHostThatLivesIsJoinedByNobody(t *testing.T) {
 	w.no(err)
 	_, err = w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
 	w.no(err)
-	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "02"}, w.host.ID)
+	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "02"}, w.host.ID, record.Asker{})
 	w.want(err, problem.Conflict)
 	w.pass(2 * compute.Suspect)
-	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "02"}, "another key")
+	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "02"}, "another key", record.Asker{})
 	w.want(err, problem.Forbidden)
 	if !strings.Contains(err.Error(), "--host "+w.host.ID) {
 		t.Error(err)
 	}
-	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "02"}, w.host.ID) // it lost its certificate
+	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "02"}, w.host.ID, record.Asker{}) // it lost its certificate
 	w.no(err)
 	_, _, err = w.JoinTokens.IssueFor(w.ctx, time.Hour, "", "no-such-host", admin.Asker)
 	w.want(err, problem.NotFound)
 	_, token, err = w.JoinTokens.IssueFor(w.ctx, time.Hour, "", "host-a", admin.Asker)
 	w.no(err)
-	_, err = w.Hosts.Join(w.ctx, token, newID(), "host-b", compute.Certificate{Serial: "03"}, "key")
+	_, err = w.Hosts.Join(w.ctx, token, newID(), "host-b", compute.Certificate{Serial: "03"}, "key", record.Asker{})
 	w.want(err, problem.Forbidden)
-	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "03"}, "another key") // it lost its disk
+	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "03"}, "another key", record.Asker{}) // it lost its disk
 	w.no(err)
 }
 
@@ -94,20 +94,20 @@ func TestARevokedHostIsShutOut(t *testing.T) {
 	w.want(w.Leases.Allow(w.ctx, w.host.ID, "01", before), problem.Forbidden)
 	_, err = w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
 	w.want(err, problem.Forbidden)
-	w.want(w.Hosts.Certified(w.ctx, w.host.ID, compute.Certificate{Serial: "02"}), problem.Forbidden)
+	w.want(w.Hosts.Certified(w.ctx, w.host.ID, compute.Certificate{Serial: "02"}, record.Asker{}), problem.Forbidden)
 	_, token, err := w.JoinTokens.Issue(w.ctx, time.Hour, "", admin.Asker)
 	w.no(err)
-	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "03"}, w.host.ID)
+	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "03"}, w.host.ID, record.Asker{})
 	w.want(err, problem.Forbidden)
 	_, err = w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Revoked: &no}, admin.Asker)
 	w.no(err)
 	w.want(w.Leases.Allow(w.ctx, w.host.ID, "01", before), problem.Forbidden) // the certificate that was revoked
-	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "03"}, w.host.ID)
+	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "03"}, w.host.ID, record.Asker{})
 	w.no(err)
 	w.no(w.Leases.Allow(w.ctx, w.host.ID, "03", w.now()))
 	w.want(w.Leases.Allow(w.ctx, w.host.ID, "01", before), problem.Forbidden)
 	w.pass(time.Minute)
-	w.no(w.Hosts.Certified(w.ctx, w.host.ID, compute.Certificate{Serial: "04"}))
+	w.no(w.Hosts.Certified(w.ctx, w.host.ID, compute.Certificate{Serial: "04"}, record.Asker{}))
 	w.no(w.Leases.Allow(w.ctx, w.host.ID, "03", w.now())) // the answer with the next one was lost
 	w.want(w.Leases.Allow(w.ctx, newID(), "01", before), problem.NotFound)
 }

@@ -99,7 +99,7 @@ func (w *world) join(name string) *compute.Host {
 	_, token, err := w.JoinTokens.Issue(w.ctx, time.Hour, "", admin.Asker)
 	w.no(err)
 	id := newID()
-	_, err = w.Hosts.Join(w.ctx, token, id, name, compute.Certificate{Serial: "01"}, id)
+	_, err = w.Hosts.Join(w.ctx, token, id, name, compute.Certificate{Serial: "01"}, id, record.Asker{})
 	w.no(err)
 	_, err = w.Leases.Renew(w.ctx, id, "01", compute.Renewal{BootID: "boot-1", Name: name, HasGuests: true, Inventory: &compute.Inventory{
 		VCPUs: 2, RAM: 4096, Disk: 100, Bridges: []string{"br0"}, Stores: []compute.DiskStore{{Name: "local", SizeGiB: 100}},

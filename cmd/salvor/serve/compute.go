@@ -83,10 +83,14 @@ func (p *ControlPlane) hostsDoor() (listenerSpec, error) {
 	if err != nil {
 		return listenerSpec{}, err
 	}
+	return listenerSpec{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(api.WhileHeld(p.hostHandler(), p.Store.Held)), p.log), p.authority.TLS(names)}, nil
+}
+
+// hostHandler is the API for VM hosts.
+func (p *ControlPlane) hostHandler() http.Handler {
 	p.hostWitnesses = &hostWitnesses{program: p, former: map[string]bool{}}
-	handler := host.New(host.Config{Hosts: p.services.Hosts, Leases: p.services.Leases, Orders: p.Store, Jobs: p.Store, Authority: p.authority, Images: p.blobs, Log: p.log,
+	return host.New(host.Config{Hosts: p.services.Hosts, Leases: p.services.Leases, Orders: p.Store, Jobs: p.Store, Authority: p.authority, Images: p.blobs, Log: p.log,
 		Witnesses: p.hostWitnesses})
-	return listenerSpec{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(api.WhileHeld(handler, p.Store.Held)), p.log), p.authority.TLS(names)}, nil
 }
 
 // restored decides about a restored database.
