@@ -111,17 +111,26 @@ func (s *server) hostHistory(c *api.Call) error {
 
 // hostOf reads the id of the host that a query names; empty where it names none.
 func (s *server) hostOf(c *api.Call, ident string) (string, error) {
+	return filterID(ident, func() (string, error) {
+		h, err := s.Services.Hosts.Host(c.R.Context(), ident)
+		if err != nil {
+			return "", err
+		}
+		return h.ID, nil
+	})
+}
+
+// filterID is the id of the record that a filter names by UUID or name; empty where the filter names none. A name that find does not know is refused. The
+// record of a UUID may be gone while what came of the record is still listed.
+func filterID(ident string, find func() (string, error)) (string, error) {
 	if ident == "" {
 		return "", nil
 	}
-	h, err := s.Services.Hosts.Host(c.R.Context(), ident)
-	switch {
-	case problem.Is(err, problem.NotFound) && record.IsUUID(ident): // it is gone, what came of it is not
+	id, err := find()
+	if problem.Is(err, problem.NotFound) && record.IsUUID(ident) {
 		return strings.ToLower(ident), nil
-	case err != nil:
-		return "", err
 	}
-	return h.ID, nil
+	return id, err
 }
 
 // hostNames reads the names of all hosts by their ids.
@@ -183,7 +192,19 @@ func (s *server) moves() resourceCollection[compute.Move, compute.MoveFilter] {
 		get: func(c *api.Call, ident string) (*compute.Move, error) { return moves.Get(c.R.Context(), ident) },
 		filter: func(c *api.Call) (f compute.MoveFilter, err error) {
 			q := c.Query
-			f.ServerID, f.PlanID = q.Get("server"), q.Get("plan")
+			f.ServerID, err = filterID(q.Get("server"), func() (string, error) {
+				srv, err := s.serverOf(c, q.Get("server"), "servers:show")
+				if err != nil {
+					return "", err
+				}
+				return srv.ID, nil
+			})
+			if err != nil {
+				return f, err
+			}
+			if f.PlanID = strings.ToLower(q.Get("plan")); f.PlanID != "" && !record.IsUUID(f.PlanID) {
+				return f, problem.NotFoundf("Plan %s could not be found: a plan is named by its UUID.", f.PlanID)
+			}
 			if f.State, err = oneOf(c, "state", compute.MoveStates...); err != nil {
 				return f, err
 			}

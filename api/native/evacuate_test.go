@@ -203,7 +203,7 @@ func TestFences(t *testing.T) {
 	m := &compute.Move{Record: record.Record{ID: uuid.NewString(), CreatedAt: time.Now()}, ServerID: uuid.NewString(), SourceID: from.ID, DestID: to.ID,
 		Kind: compute.Evacuation, State: compute.MoveDone, Disposition: compute.KeepDisk, Words: "it was paused"}
 	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Moves().Insert(tx, m) }))
-	for path, n := range map[string]int{"": 1, "?host=vm1": 1, "?host=vm2": 1, "?server=" + m.ServerID: 1, "?server=" + m.ID: 0, "?open=true": 0, "?uncleaned=true": 1, "?state=failed": 0, "?plan=x": 0} {
+	for path, n := range map[string]int{"": 1, "?host=vm1": 1, "?host=vm2": 1, "?server=" + m.ServerID: 1, "?server=" + m.ID: 0, "?open=true": 0, "?uncleaned=true": 1, "?state=failed": 0, "?plan=" + m.ID: 0} {
 		w.many("/moves"+path, "moves", n)
 	}
 	w.has(w.admin("GET", "/moves/"+m.ID, "", 200), object{"source": "vm1", "destination": "vm2", "kind": "evacuation", "disposition": "keep", "words": "it was paused"})
@@ -216,6 +216,9 @@ func TestFences(t *testing.T) {
 		w.many("/moves"+path, "moves", n)
 	}
 	w.says("GET", "/moves?status=bogus", "", 400, "status")
+	for _, filter := range []string{"host", "server", "plan"} {
+		w.says("GET", "/moves?"+filter+"=nosuch", "", 404, "nosuch")
+	}
 	host := w.admin("GET", "/hosts/vm1", "", 200)
 	w.documented("host", host)
 	w.documented("host", host["fenced"].(object))

@@ -134,6 +134,18 @@ func TestOnSharedStorageRefusesToReimage(t *testing.T) {
 	}
 }
 
+// TestServersOfHost: an administrator names the host by name or UUID.
+func TestServersOfHost(t *testing.T) {
+	w := newWorld(t)
+	w.active()
+	w.as(boss)
+	for host, n := range map[string]int{"rack1": 1, hostOne: 1, "rack9": 0, nothing: 0} {
+		if found := w.want(200, "GET", "/servers?all_tenants=1&host="+host, "2.80", "").Object(t)["servers"].([]any); len(found) != n {
+			t.Errorf("host %s: %v, want %d servers", host, found, n)
+		}
+	}
+}
+
 // TestAFencedHostIsDown in every list, and is not up again before it has cleaned up.
 func TestAFencedHostIsDown(t *testing.T) {
 	w := newWorld(t)

@@ -238,7 +238,7 @@ func (n *serverFilterBuilder) byFlavor(word string) error {
 func (n *serverFilterBuilder) byHost(word string) error {
 	var ids []string
 	for id, h := range n.dir.hosts {
-		if h.name == word {
+		if h.name == word || id == word {
 			ids = append(ids, id)
 		}
 	}

@@ -142,7 +142,7 @@ func TestAsked(t *testing.T) {
 			"POST /v1/nodes": {`{"uuid": "u"}`}, "PATCH /v1/nodes/a": {`{}`}, "PATCH /v1/nodes/b": {`{}`}, "DELETE /v1/nodes/a": {"204 "},
 			"PUT /v1/nodes/a/states/provision": {"202 "}, "PUT /v1/nodes/a/states/power": {"202 "}, "PUT /v1/nodes/a/maintenance": {"202 "},
 			"DELETE /v1/nodes/a/maintenance": {"202 "}, "PUT /v1/nodes/a/management/boot_device": {"204 "}, "GET /v1/nodes": {`{"nodes": []}`},
-			"GET /v1/nodes/a": {`{"uuid": "ua"}`}, "PATCH /v1/volume/targets/t": {"{}"}, "GET /v1/volume/connectors": {`{"connectors": []}`}, "POST /v1/nodes/a/vifs": {""},
+			"GET /v1/nodes/a": {`{"uuid": "ua"}`}, "GET /v1/drivers/ipmi": {"{}"}, "PATCH /v1/volume/targets/t": {"{}"}, "GET /v1/volume/connectors": {`{"connectors": []}`}, "POST /v1/nodes/a/vifs": {""},
 			"PUT /v1/nodes/a/states/secure_boot": {""}, "PATCH /v1/portgroups/g": {"{}"}, "DELETE /v1/drivers/redfish/vendor_passthru": {""},
 			"POST /salvor/v1/nodes/a/rescue": {`{"id": "ua"}`}, "GET /compute/v2.1/os-keypairs/me": {`{"keypair": {"name": "me", "public_key": "ssh-ed25519 BBBB\n"}}`},
 			"POST /v1/ports": {`{"uuid": "p"}`}, "PATCH /v1/ports/p": {`{}`}, "DELETE /v1/ports/p": {"204 "},

@@ -18,7 +18,7 @@ const (
 	mostCompleted  = 100
 )
 
-var nodeResource = resourceSpec{at: client.Nodes}
+var nodeResource = resourceSpec{at: client.Nodes, title: "node"}
 
 // completed are the kinds whose names stand for an argument, by its word in the usage of a command.
 var completed = map[string][]*resourceSpec{

@@ -182,7 +182,7 @@ func TestSelectionGoesOn(t *testing.T) {
 		t.Errorf("status %d:\n%s", status, errs)
 	}
 	api.answers["GET /v1/nodes"] = []string{`{"nodes": []}`}
-	if _, errs, status := salvor(t, api, "", "node", "delete", "--where", "driver=none"); status != statusFailed || !strings.Contains(errs, "no node has driver=none") {
+	if _, errs, status := salvor(t, api, "", "node", "delete", "--where", "fault=none"); status != statusFailed || !strings.Contains(errs, "no node has fault=none") {
 		t.Errorf("status %d:\n%s", status, errs)
 	}
 }

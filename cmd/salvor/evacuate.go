@@ -20,7 +20,7 @@ import (
 var planResource = resourceSpec{
 	api: client.Native, path: "/plans", many: "plans", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate"}, ident: "PLAN", title: "plan", plural: "plans", columns: []string{"id", "host", "state", "drain", "servers", "by", "created_at"},
-	filters: []resourceField{{flag: "host", usage: "the host, by UUID or name"}, {flag: "state", allowed: []string{"drafted", "running", "done", "partly done", "cancelled"}, usage: "drafted, running, done, partly done or cancelled"}},
+	filters: []resourceField{{flag: "host", usage: "the host, by UUID or name", named: nameOf(&hostResource)}, {flag: "state", allowed: []string{"drafted", "running", "done", "partly done", "cancelled"}, usage: "drafted, running, done, partly done or cancelled"}},
 }
 
 var moveResource = resourceSpec{
@@ -28,8 +28,9 @@ var moveResource = resourceSpec{
 	words: []string{"evacuate", "move"}, ident: "MOVE", title: "move", plural: "moves of servers from host to host",
 	columns: []string{"id", "server_id", "kind", "source", "destination", "disposition", "status", "problem"},
 	filters: []resourceField{
-		{flag: "host", usage: "a host that they lead from or to, by UUID or name"}, {flag: "server", usage: "the server, by UUID"},
-		{flag: "plan", usage: "the plan, by UUID"}, {flag: "status", allowed: moveStatuses, usage: "how they went for their servers, such as error"}, {flag: "open", form: switchForm, usage: "only those that are under way"},
+		{flag: "host", usage: "a host that they lead from or to, by UUID or name", named: nameOf(&hostResource)},
+		{flag: "server", usage: "the server, by UUID or name", named: nameOf(&serverResource)}, {flag: "plan", usage: "the plan, by UUID", named: nameOf(&planResource)},
+		{flag: "status", allowed: moveStatuses, usage: "how they went for their servers, such as error"}, {flag: "open", form: switchForm, usage: "only those that are under way"},
 		{flag: "pending-cleanup", name: "uncleaned", form: switchForm, usage: "only those whose former host has not cleaned up"},
 	},
 }

@@ -112,21 +112,21 @@ func (l *listOptions) shown(own []string, records []client.Record) []outputColum
 var nodeColumns = []string{"uuid", "name", "instance_uuid", "power_state", "provision_state", "maintenance"}
 
 // nodeFilters are the options of node list that the server filters by.
-var nodeFilters = []struct{ flag, parameter, usage string }{
-	{"provision-state", "provision_state", "in this provision state"},
-	{"driver", "driver", "with this driver"},
-	{"resource-class", "resource_class", "of this resource class"},
-	{"conductor-group", "conductor_group", "of this conductor group"},
-	{"conductor", "conductor", "worked on by this conductor"},
-	{"chassis", "chassis_uuid", "in this chassis"},
-	{"fault", "fault", "with this fault"},
-	{"owner", "owner", "of this owner"},
-	{"lessee", "lessee", "of this lessee"},
-	{"description-contains", "description_contains", "with these words in the description"},
-	{"shards", "shard", "of these shards, separated by commas"},
-	{"parent-node", "parent_node", "that are part of this node"},
-	{"instance-name", "instance_name", "with this name of their instance"},
-	{"bmc", "bmc", "whose BMC is answering, silent, refusing or unknown (no reading of the power, or an old one)"},
+var nodeFilters = []resourceField{
+	{flag: "provision-state", usage: "in this provision state"},
+	{flag: "driver", usage: "with this driver", named: nameOf(&resourceSpec{at: client.Drivers, title: "driver"})},
+	{flag: "resource-class", usage: "of this resource class"},
+	{flag: "conductor-group", usage: "of this conductor group", named: checkConductorGroup},
+	{flag: "conductor", usage: "worked on by this conductor", named: nameOf(&resourceSpec{at: client.Conductors, title: "conductor"})},
+	{flag: "chassis", name: "chassis_uuid", usage: "in this chassis", named: nameOf(&chassisResource)},
+	{flag: "fault", usage: "with this fault"},
+	{flag: "owner", usage: "of this owner"},
+	{flag: "lessee", usage: "of this lessee"},
+	{flag: "description-contains", usage: "with these words in the description"},
+	{flag: "shards", name: "shard", usage: "of these shards, separated by commas"},
+	{flag: "parent-node", usage: "that are part of this node", named: nameOf(&nodeResource)},
+	{flag: "instance-name", usage: "with this name of their instance"},
+	{flag: "bmc", usage: "whose BMC is answering, silent, refusing or unknown (no reading of the power, or an old one)"},
 }
 
 // nodeChoice is a pair of switches: the nodes with usage, or the other ones.
@@ -156,10 +156,10 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 				if !c.Flags().Changed(f.flag) {
 					continue
 				}
-				if err := checkNodeFilter(c.Command, "--"+f.flag, f.parameter, v); err != nil {
+				if err := checkNodeFilter(c.Command, "--"+f.flag, f.record(), v); err != nil {
 					return err
 				}
-				filter.Set(f.parameter, v)
+				filter.Set(f.record(), v)
 			}
 			for _, f := range nodeChoices {
 				if yes, _ := c.Flags().GetBool(f.yes); yes {
@@ -178,6 +178,9 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 				return err
 			}
 			nodes, err := c.api.Nodes(c.context(), q)
+			if err == nil && len(nodes) == 0 {
+				err = c.refuseUnknownNames(filter, nodeFilters)
+			}
 			if err != nil {
 				return err
 			}

@@ -105,7 +105,7 @@ func provisionStates() []string {
 func selectionKeys() map[string]string {
 	keys := map[string]string{"state": "provision_state"}
 	for _, f := range nodeFilters {
-		keys[f.flag] = f.parameter
+		keys[f.flag] = f.record()
 	}
 	for _, f := range nodeChoices {
 		if f.parameter != "include_children" {
@@ -156,6 +156,9 @@ func (c *clientCall) chooseNodes() error {
 		return err
 	}
 	nodes, err := c.api.Nodes(c.context(), client.Query{Filter: filter, Fields: []string{"uuid", "name", "provision_state"}})
+	if err == nil && len(nodes) == 0 {
+		err = c.refuseUnknownNames(filter, nodeFilters)
+	}
 	if err != nil {
 		return err
 	}

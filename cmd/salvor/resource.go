@@ -119,7 +119,7 @@ func (r *resourceSpec) listFilters() []resourceField {
 	out := slices.Clone(r.filters)
 	for _, f := range r.settable(r.fields) {
 		if f.filter != "" {
-			out = append(out, resourceField{flag: f.flag, name: f.filter, usage: "only " + r.plural + " with this: " + f.usage})
+			out = append(out, resourceField{flag: f.flag, name: f.filter, usage: "only " + r.plural + " with this: " + f.usage, named: f.named})
 		}
 	}
 	return out
@@ -143,6 +143,9 @@ func (r *resourceSpec) list(e *apiEndpoint) *cobra.Command {
 				found, err = c.api.List(c.context(), r.at, q)
 			} else {
 				found, err = r.all(c, values)
+			}
+			if err == nil && len(found) == 0 {
+				err = c.refuseUnknownNames(values, filters)
 			}
 			if err != nil {
 				return err

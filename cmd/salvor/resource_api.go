@@ -104,11 +104,11 @@ func (r *resourceSpec) idsOf(c *clientCall, ident string, query url.Values) (ids
 
 // find gives the id of the one that is called ident, or ident itself where it is an id.
 func (r *resourceSpec) find(c *clientCall, ident string) (string, error) {
-	if r.isBaremetal() {
-		return ident, nil // its API takes names too
-	}
 	if ident == "" {
 		return "", usageErrorf(c.Command, "an empty word names no %s", r.title)
+	}
+	if r.isBaremetal() {
+		return ident, nil // its API takes names too
 	}
 	if r.mayBeID(ident) {
 		err := r.send(c, http.MethodGet, "/"+url.PathEscape(ident), nil, nil, nil)

@@ -34,12 +34,13 @@ type resourceField struct {
 	letter     string // that stands for the flag; empty: none
 	form       fieldForm
 	usage      string
-	required   bool     // on creation
-	createOnly bool     // on creation only
-	alwaysSet  bool     // unset cannot reset it
-	bare       bool     // set takes its flag alone, for true
-	filter     string   // the list's parameter; empty: no filter
-	allowed    []string // the values that there are; nil: any
+	required   bool      // on creation
+	createOnly bool      // on creation only
+	alwaysSet  bool      // unset cannot reset it
+	bare       bool      // set takes its flag alone, for true
+	filter     string    // the list's parameter; empty: no filter
+	allowed    []string  // the values that there are; nil: any
+	named      nameCheck // of a filter whose value names a record; nil: the value names none
 }
 
 func (f resourceField) record() string {

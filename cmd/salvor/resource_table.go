@@ -40,11 +40,11 @@ var portResource = resourceSpec{
 	at: client.Ports, words: []string{"port"}, ident: "PORT", title: "port", plural: "ports", columns: []string{"uuid", "address"}, lookUp: "address",
 	first: &resourceField{flag: "address", usage: "the MAC address", alwaysSet: true, filter: "address"},
 	fields: []resourceField{
-		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, alwaysSet: true, filter: "node"},
+		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, alwaysSet: true, filter: "node", named: nameOf(&nodeResource)},
 		uuidField,
 		{flag: "name", usage: "a name"},
 		{flag: "description", usage: "a description"},
-		{flag: "port-group", name: "portgroup_uuid", usage: "the port group, by UUID", filter: "portgroup"},
+		{flag: "port-group", name: "portgroup_uuid", usage: "the port group, by UUID", filter: "portgroup", named: nameOf(&portgroupResource)},
 		{flag: "physical-network", usage: "the physical network"},
 		{flag: "pxe-enabled", form: boolForm, usage: "whether the machine boots from this port", alwaysSet: true, bare: true},
 		{flag: "pxe-disabled", name: "pxe_enabled", form: offForm, usage: "the machine does not boot from this port"},
@@ -58,7 +58,7 @@ var portResource = resourceSpec{
 var portgroupResource = resourceSpec{
 	at: client.Portgroups, words: []string{"port", "group"}, ident: "PORT_GROUP", title: "port group", plural: "port groups", columns: []string{"uuid", "address", "name"}, lookUp: "address",
 	fields: []resourceField{
-		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, alwaysSet: true, filter: "node"},
+		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, alwaysSet: true, filter: "node", named: nameOf(&nodeResource)},
 		{flag: "address", usage: "the MAC address of the bond", filter: "address"},
 		{flag: "name", usage: "a name"}, uuidField, extraField,
 		{flag: "mode", usage: "the mode of the bond, such as active-backup or 802.3ad", alwaysSet: true},
@@ -80,7 +80,7 @@ var connectorResource = resourceSpec{
 	at: client.VolumeConnectors, words: []string{"volume", "connector"}, ident: "CONNECTOR", title: "volume connector", plural: "volume connectors",
 	columns: []string{"uuid", "node_uuid", "type", "connector_id"},
 	fields: []resourceField{
-		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, alwaysSet: true, filter: "node"},
+		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, alwaysSet: true, filter: "node", named: nameOf(&nodeResource)},
 		{flag: "type", usage: "iqn, ip, mac, wwnn, wwpn, net-id, port or portgroup", required: true, alwaysSet: true, filter: "type"},
 		{flag: "connector-id", usage: "the name by which a storage system knows the node, such as its initiator's IQN", required: true, alwaysSet: true, filter: "connector_id"},
 		uuidField, extraField,
@@ -92,7 +92,7 @@ var targetResource = resourceSpec{
 	at: client.VolumeTargets, words: []string{"volume", "target"}, ident: "TARGET", title: "volume target", plural: "volume targets",
 	columns: []string{"uuid", "node_uuid", "volume_type", "boot_index", "volume_id"},
 	fields: []resourceField{
-		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, alwaysSet: true, filter: "node"},
+		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, alwaysSet: true, filter: "node", named: nameOf(&nodeResource)},
 		{flag: "type", name: "volume_type", usage: "iscsi or fibre_channel", required: true, alwaysSet: true, filter: "volume_type"},
 		{flag: "volume-id", usage: "the volume's name in its storage system", required: true, alwaysSet: true, filter: "volume_id"},
 		{flag: "boot-index", form: numberForm, usage: "0 is the root volume", required: true, filter: "boot_index"},
@@ -109,7 +109,7 @@ var allocationResource = resourceSpec{
 		{flag: "resource-class", usage: "the resource class that the node must have", createOnly: true, filter: "resource_class"},
 		{flag: "trait", name: "traits", form: listForm, usage: "a trait that the node must have", createOnly: true},
 		{flag: "candidate-node", name: "candidate_nodes", form: listForm, usage: "a node that may be taken", createOnly: true},
-		{flag: "node", usage: "the node that is in use already", createOnly: true, filter: "node"},
+		{flag: "node", usage: "the node that is in use already", createOnly: true, filter: "node", named: nameOf(&nodeResource)},
 		{flag: "owner", usage: "the project that owns the allocation", createOnly: true, filter: "owner"},
 		{flag: "name", usage: "a name"}, uuidField, extraField,
 	},

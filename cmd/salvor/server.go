@@ -21,7 +21,7 @@ var serverResource = resourceSpec{
 	filters: []resourceField{
 		{flag: "name", usage: "only those whose name this regular expression finds"},
 		{flag: "status", allowed: serverStatuses, usage: "only those with this status, such as ACTIVE or ERROR"},
-		{flag: "host", usage: "only those on this host"},
+		{flag: "host", usage: "only those on this host, by UUID or name", named: nameOf(&hostResource)},
 		{flag: "all-projects", form: switchForm, name: "all_tenants", usage: "those of every project"},
 		{flag: "deleted", form: switchForm, usage: "only deleted ones"},
 	},
