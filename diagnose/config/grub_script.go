@@ -53,38 +53,46 @@ type grubToken struct {
 	quoted bool
 }
 
-// scanGrub cuts a grub.cfg into tokens. bad is the line of a quote that does not end, 0 without one.
-func scanGrub(text string) (tokens []grubToken, bad int) {
+// scanGrub cuts a grub.cfg into tokens and hands each to accept, until accept returns false or there are maxGrubTokens. It returns the count of tokens.
+// bad is the line of a quote that does not end, 0 without one.
+func scanGrub(text string, accept func(grubToken) bool) (count, bad int) {
 	line := 1
-	for i := 0; i < len(text) && len(tokens) < maxGrubTokens; {
+	for i := 0; i < len(text) && count < maxGrubTokens; {
+		token := grubToken{line: line}
 		switch c := text[i]; {
 		case c == '\n':
-			tokens = append(tokens, grubToken{text: "\n", line: line})
+			token.text = "\n"
 			line++
 			i++
 		case c == ' ' || c == '\t' || c == '\r':
 			i++
+			continue
 		case c == '\\' && i+1 < len(text) && text[i+1] == '\n':
 			line++
 			i += 2
+			continue
 		case c == '#':
 			for i < len(text) && text[i] != '\n' {
 				i++
 			}
+			continue
 		case strings.IndexByte(";{}&|<>", c) >= 0:
-			tokens = append(tokens, grubToken{text: string(c), line: line})
+			token.text = text[i : i+1]
 			i++
 		default:
-			token, next, lines, open := scanGrubWord(text, i)
-			token.line = line
+			word, next, lines, open := scanGrubWord(text, i)
 			if open {
-				return tokens, line
+				return count, line
 			}
-			tokens = append(tokens, token)
-			i, line = next, line+lines
+			word.line = line
+			token, i, line = word, next, line+lines
+		}
+		count++
+		if !accept(token) {
+			return count, 0
 		}
 	}
-	return tokens, 0
+	return count, 0
 }
 
 // scanGrubWord reads a word that begins at i; open: a quote in it does not end.
@@ -149,16 +157,19 @@ type grubBlock struct {
 
 // ParseGrub reads a grub.cfg. It follows quotes, braces, and if, while, until and for; it does not evaluate conditions.
 func ParseGrub(text string) *GrubScript {
-	tokens, bad := scanGrub(text)
 	p := grubParser{script: &GrubScript{}, counts: []int{0}}
-	for _, t := range tokens {
-		if p.accept(t); p.script.Error != "" || len(p.script.Entries) >= maxGrubEntries {
-			return p.script
-		}
+	ended := false
+	count, bad := scanGrub(text, func(t grubToken) bool {
+		p.accept(t)
+		ended = p.script.Error != "" || len(p.script.Entries) >= maxGrubEntries
+		return !ended
+	})
+	if ended {
+		return p.script
 	}
 	p.end()
 	switch {
-	case len(tokens) >= maxGrubTokens: // what is open may be closed behind them
+	case count >= maxGrubTokens: // what is open may be closed behind them
 	case bad > 0:
 		p.script.Error, p.script.ErrorLine = "a quote does not end", bad
 	case len(p.stack) > 0:
