@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,16 +97,18 @@ func (b *bench) touchable() string {
 }
 
 // TestEachMissingBootFile: for each boot method, firmware mode and operation, each file that the firmware will ask for is missing in turn. The API, validate,
-// the doctor and the first action refuse in the same sentence, and the machine is as it was. A diagnosis boots its machine by a rescue.
+// the doctor and the first action refuse in the same sentence, and the machine is as it was. A diagnosis boots its machine by a rescue. A node that boots from
+// its volumes needs a ramdisk for all operations but its deployments.
 func TestEachMissingBootFile(t *testing.T) {
 	t.Parallel()
 	for file, pkg := range map[string]string{netboot.DebianLoaders.Stub: "systemd-boot-efi", netboot.DebianLoaders.Isolinux: "isolinux", netboot.DebianLoaders.Ldlinux: "syslinux-common"} {
 		debian.File(t, file, pkg)
 	}
 	for _, way := range bootWays {
-		for _, w := range ramdiskOperations {
-			if way.plan.Volumes && w.name != "rebuild" { // the others boot a ramdisk
-				continue
+		for _, w := range append(slices.Clone(ramdiskOperations), deployOperation) {
+			files := way.files
+			if way.plan.Volumes && !w.image { // the node boots from its volumes, and a ramdisk for this operation
+				files = append(slices.Clone(files), "vmlinuz", "initrd")
 			}
 			t.Run(way.name+"/"+w.name, func(t *testing.T) {
 				t.Parallel()
@@ -113,7 +116,10 @@ func TestEachMissingBootFile(t *testing.T) {
 				b := workingBench(t, w)
 				at := "bench"
 				if way.plan.Volumes {
+					agent := b.agent
 					b, at = newVolumeBench(t, w.from), "volumes"
+					b.con.AutomatedClean, b.agent = true, agent
+					change(t, b, func(n *metal.Node) { n.Interfaces["inspect"] = "ramdisk" })
 				}
 				b.con.drivers["bench"].Boot[at] = fileBoot{volumeBoot{b}, way.plan, dir}
 				b.con.CheckPlan = check
@@ -127,7 +133,7 @@ func TestEachMissingBootFile(t *testing.T) {
 					t.Fatalf("with all files: want no reason, got %s", reasons)
 				}
 				b.run(t)
-				for _, file := range way.files {
+				for _, file := range files {
 					hidden := filepath.Join(dir, file)
 					must.OK(t, os.Rename(hidden, hidden+".hidden"))
 					b.refusedEverywhere(t, w, file)
@@ -138,9 +144,12 @@ func TestEachMissingBootFile(t *testing.T) {
 	}
 }
 
+// deployOperation is the first deployment of a node.
+var deployOperation = ramdiskOperation{"deploy", metal.Available, metal.DeployFailed, func(t *testing.T, b *bench) { b.start(t, metal.Deploy) }, driver.Provisioning, false, true}
+
 // verbOf is how the API asks for an operation.
 func verbOf(w ramdiskOperation) metal.Verb {
-	return map[string]metal.Verb{"rescue": metal.ToRescue, "rebuild": metal.Rebuild, "clean": metal.Clean, "provide": metal.Provide, "inspect": metal.Inspect, "service": metal.Service}[w.name]
+	return map[string]metal.Verb{"rescue": metal.ToRescue, "rebuild": metal.Rebuild, "deploy": metal.Deploy, "clean": metal.Clean, "provide": metal.Provide, "inspect": metal.Inspect, "service": metal.Service}[w.name]
 }
 
 // atTheDoor is the API's part of the control plane, with the drivers' part of its checks.
