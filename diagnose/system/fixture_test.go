@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func (in *installed) system() *diagnose.System {
 			files[strings.TrimPrefix(in.espAt, "/")+"/"+name] = f
 		}
 	}
-	s.Files = diagnose.NewTree(files)
+	s.Files = diagnose.NewTree(newIndexedFS(files))
 	s.Devices = slices.Clone(s.Devices)
 	for i := range s.Devices {
 		if s.Devices[i].PartType == espType && s.Devices[i].FS == "vfat" {
@@ -39,6 +40,33 @@ func (in *installed) system() *diagnose.System {
 		}
 	}
 	return &s
+}
+
+// indexedFS answers Lstat of a folder, and of a name that a folder does not have, without a look at all files.
+type indexedFS struct {
+	fstest.MapFS
+	folders map[string]bool
+}
+
+func newIndexedFS(files fstest.MapFS) indexedFS {
+	out := indexedFS{files, map[string]bool{".": true}}
+	for name := range files {
+		for folder := path.Dir(name); !out.folders[folder]; folder = path.Dir(folder) {
+			out.folders[folder] = true
+		}
+	}
+	return out
+}
+
+func (f indexedFS) Lstat(name string) (fs.FileInfo, error) {
+	switch {
+	case f.MapFS[name] != nil:
+	case f.folders[name]:
+		return fstest.MapFS{name: {Mode: fs.ModeDir | 0o555}}.Lstat(name)
+	case f.folders[path.Dir(name)]:
+		return nil, &fs.PathError{Op: "lstat", Path: name, Err: fs.ErrNotExist}
+	}
+	return f.MapFS.Lstat(name)
 }
 
 const espType = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
