@@ -344,7 +344,7 @@ func (r *oddRun) setUp(root string, in oddInput) error {
 	}
 	limit := 4 * time.Second
 	if r.hasAddress() {
-		limit = 20 * time.Second
+		limit = 45 * time.Second
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	ready, done := make(chan bool, 1), make(chan error, 1)
@@ -377,8 +377,8 @@ func (r *oddRun) setUp(root string, in oddInput) error {
 	return r.read(root)
 }
 
-// settleTime is how long a late lease may take.
-const settleTime = 4 * time.Second
+// settleTime is how long a late lease may take on a machine that is busy with other work. An input whose leases are there waits for nothing.
+const settleTime = 15 * time.Second
 
 // settled tells whether ssh has as many addresses as can be had for certain.
 func (r *oddRun) settled() bool {
