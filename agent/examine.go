@@ -26,10 +26,13 @@ const examineTime = 10 * time.Minute
 
 // examineOrder looks at all disks of the machine and says why it does not boot.
 func (a *Agent) examineOrder() step.Order {
-	return step.Order{Background: true, Params: []string{"network_data", "now", "luks_keys", "luks_keys_by_uuid"}, Run: func(ctx context.Context, p step.Params) (any, error) {
+	return step.Order{Background: true, Params: []string{"network_data", "now", "luks_keys", "luks_keys_by_uuid", "only_read"}, Run: func(ctx context.Context, p step.Params) (any, error) {
 		r, err := examineRequest(p)
 		defer r.ClearKeys()
 		if err != nil {
+			return nil, err
+		}
+		if err := p.Get("only_read", &r.OnlyRead); err != nil {
 			return nil, err
 		}
 		r.Rules, r.Log = rules.Rules(), a.log
@@ -98,12 +101,14 @@ type Examination struct {
 	KeyFiles []string
 	// Limit bounds the examination; 0: 10 minutes.
 	Limit time.Duration
-	Log   *slog.Logger
+	// OnlyRead: no program of the examined systems runs.
+	OnlyRead bool
+	Log      *slog.Logger
 }
 
 // Run looks at all disks of the machine that it runs in and writes what it found to out, as JSON. Without a ramdisk it is problem.Forbidden.
 func (e Examination) Run(ctx context.Context, out io.Writer) error {
-	r := examine.Request{Rules: rules.Rules(), Log: e.Log}
+	r := examine.Request{Rules: rules.Rules(), Log: e.Log, OnlyRead: e.OnlyRead}
 	var err error
 	r.Keys, r.KeysByUUID, err = e.readKeys()
 	defer r.ClearKeys()

@@ -78,6 +78,7 @@ func (r repairOrders) plan(ctx context.Context, p step.Params) (any, error) {
 	if err := inRamdisk(ctx, r.config.Root, "repair"); err != nil {
 		return nil, err
 	}
+	q.OnlyRead = true // mends act on what rules find; no checker decides about a write
 	q.Rules, q.Mends, q.Finish = rules.Rules(), mends.Mends(), mends.Finish
 	q.Refusals, q.RestoreRefusal = mends.Refusals, mends.RestoreRefusal
 	ctx, cancel := context.WithTimeout(ctx, planTime)

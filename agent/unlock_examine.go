@@ -12,7 +12,7 @@ import (
 // examineDisks looks at all disks of the virtual machine, for the host that asked over the channel. Its answer is a diagnose.Examination. The keys
 // of p are overwritten with zeros.
 func (u *Unlock) examineDisks(ctx context.Context, p wire.ExamineParams) (json.RawMessage, error) {
-	r := examine.Request{Now: p.Now, Rules: rules.Rules(), Log: u.Log}
+	r := examine.Request{Now: p.Now, Rules: rules.Rules(), Log: u.Log, OnlyRead: p.OnlyRead}
 	r.Keys, r.KeysByUUID = channelKeys(p)
 	defer r.ClearKeys()
 	if err := checkLUKSKeys(r.Keys, r.KeysByUUID); err != nil {

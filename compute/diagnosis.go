@@ -11,6 +11,12 @@ import (
 // JobDiagnose is the kind of the jobs that diagnose servers.
 const JobDiagnose job.Kind = "server diagnose"
 
+// DiagnoseArgs are what comes with the request of a diagnosis of a server.
+type DiagnoseArgs struct {
+	// OnlyRead: no program of the systems on the disks runs.
+	OnlyRead bool `json:"only_read,omitempty"`
+}
+
 // DiagnosisHindrance says why the disks of a server cannot be examined now; empty: they can. host may be nil.
 func DiagnosisHindrance(srv *Server, host *Host) string {
 	switch {

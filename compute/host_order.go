@@ -96,6 +96,8 @@ type Args struct {
 	KeepDisks bool      `json:"keep_disks,omitempty"`
 	Disk      *SpecDisk `json:"disk,omitempty"`
 	Lines     int       `json:"lines,omitempty"`
+	// OnlyRead, of Diagnose: no program of the systems on the disks runs. Hosts of former releases do not pass it on.
+	OnlyRead bool `json:"only_read,omitempty"`
 	// Found, of Prepare: the disks must be there, proven; none is made.
 	Found bool `json:"found,omitempty"`
 	// Fresh, of Define: a guest of that UUID or name with another epoch is problem.Conflict, because this order must not change that guest.

@@ -44,6 +44,13 @@ func (w *stopWatch) start(limit time.Duration) {
 	w.limit, w.until, w.late = limit, w.now().Add(limit), false
 }
 
+// extend lets the running rule take so much longer.
+func (w *stopWatch) extend(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.until = w.until.Add(by)
+}
+
 // overrun is errOverrun once the running rule has taken longer than it may, and nil before.
 func (w *stopWatch) overrun() error {
 	w.mu.Lock()

@@ -174,6 +174,8 @@ type ExaminedSystem struct {
 	// Name is the PRETTY_NAME of its os-release.
 	Name     string    `json:"name,omitempty"`
 	Findings []Finding `json:"findings"`
+	// Asked lists the system's own programs that ran, and how they ended.
+	Asked []Answer `json:"asked,omitempty"`
 }
 
 // Outcome sums a diagnosis up.

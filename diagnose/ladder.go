@@ -29,7 +29,7 @@ var gapStages = []struct {
 	prefix string
 	stages []Stage
 }{
-	{"event log", []Stage{Power, Firmware}}, {"bmc", []Stage{Power, Firmware}}, {"boot device", []Stage{Firmware}}, {"power", []Stage{Power}}, {"inventory", []Stage{Firmware}}, {"console", nil},
+	{"event log", []Stage{Power, Firmware}}, {"bmc", []Stage{Power, Firmware}}, {"boot device", []Stage{Firmware}}, {"power", []Stage{Power}}, {"inventory", []Stage{Firmware}}, {"console", nil}, {askedGap, nil},
 	{"/boot/grub", []Stage{Loader}}, {"/boot/loader", []Stage{Loader}}, {"/boot/efi", []Stage{Loader}}, {"the core image of GRUB", []Stage{Loader}}, {"/efi", []Stage{Loader}},
 	{"/boot/init", []Stage{Initramfs}}, {"/boot/vmlinuz", []Stage{Kernel}}, {"/boot", []Stage{Loader, Kernel, Initramfs}}, {"/lib/modules", []Stage{Kernel, Initramfs}}, {"/usr/lib/modules", []Stage{Kernel, Initramfs}},
 	{"/etc/fstab", []Stage{Root, Target}}, {"/etc/crypttab", []Stage{Root, Target}}, {"/etc/systemd/network", []Stage{Network}}, {"/etc/systemd", []Stage{Target}}, {"/etc/network", []Stage{Network}}, {"/etc/netplan", []Stage{Network}},
@@ -38,6 +38,9 @@ var gapStages = []struct {
 	{"/etc/ssh", []Stage{SSHD, Login}}, {"/etc/pam.d", []Stage{Login}}, {"/etc/passwd", []Stage{Login}}, {"/etc/shadow", []Stage{Login}}, {"/etc/group", []Stage{Login}}, {"/etc/sudoers", []Stage{Login}},
 	{"/home", []Stage{Login}}, {"/root", []Stage{Login}}, {"/var/log", []Stage{Kernel, Target}}, {"/var/lib/dpkg", []Stage{Init}}, {"/var/lib/rpm", []Stage{Init}},
 }
+
+// askedGap begins the gaps about programs of the system. The rules have examined the same files, so no stage lacks anything.
+const askedGap = "the checkers of the system"
 
 // stagesOfDisks are the stages about which the files on the disks tell.
 func stagesOfDisks() []Stage {

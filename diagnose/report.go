@@ -18,6 +18,8 @@ type Report struct {
 	NotExamined []Gap           `json:"not_examined"`
 	Disks       []ExaminedDisk  `json:"disks"`
 	Systems     []SystemSummary `json:"systems"`
+	// Asked lists the programs of the examined systems that ran to check their configuration, in the order in which they ran.
+	Asked []AskedProgram `json:"asked,omitempty"`
 	// Proof is what showed that the machine works while it was diagnosed; nil where nothing did.
 	Proof *Proof `json:"proof,omitempty"`
 	// ExaminedIn is how many seconds the look at the disks took; 0: there was none.
@@ -73,6 +75,9 @@ func (r *Report) Add(x *Examination) {
 			f.System, f.Disk = s.Root, strings.Join(s.Disks, ", ")
 			r.addFinding(f)
 		}
+		for _, a := range s.Asked {
+			r.Asked = append(r.Asked, AskedProgram{System: s.Root, Answer: a})
+		}
 	}
 	r.addSystems(clean.Systems)
 	if clean.Hardware != nil {
@@ -125,7 +130,7 @@ func (x *Examination) Sanitize() Examination {
 	}
 	strange := 0
 	for _, s := range x.Systems[:min(len(x.Systems), maxParts)] {
-		clean := ExaminedSystem{Root: Excerpt(s.Root), Name: Excerpt(s.Name), Disks: excerptAll(s.Disks), Findings: []Finding{}}
+		clean := ExaminedSystem{Root: Excerpt(s.Root), Name: Excerpt(s.Name), Disks: excerptAll(s.Disks), Findings: []Finding{}, Asked: sanitizeAnswers(s.Asked)}
 		for _, f := range s.Findings[:min(len(s.Findings), maxParts)] {
 			if !slices.Contains(Stages(), f.Stage) || !slices.Contains(severities, f.Severity) {
 				strange++

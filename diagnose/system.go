@@ -43,6 +43,9 @@ type System struct {
 	Now, Clock time.Time
 	// Gaps lists what was not examined; a rule does not call missing what lies in a gap.
 	Gaps []Gap
+	// Asker runs the system's own checkers; nil where none may run. Asked lists what ran.
+	Asker Asker
+	Asked []Answer
 }
 
 // Release is read from /etc/os-release.
@@ -218,7 +221,9 @@ type Rule struct {
 	IDs []string
 	// Files: the rule reads the tree and is not asked without one.
 	Files bool
-	Look  func(*System) []Finding
+	// Supports lists ids of other rules. Where one of them was found, the evidence of this rule is added to that finding, and this rule adds none.
+	Supports []string
+	Look     func(*System) []Finding
 }
 
 // Run asks all rules about a system. A rule that fails badly, or takes too long, is a gap, because the disks of strangers decide what it reads. A file that could not be
@@ -236,6 +241,7 @@ func Run(rules []Rule, s *System) ([]Finding, []Gap) {
 			gaps = append(gaps, *gap)
 		}
 	}
+	findings = joinWitnesses(rules, findings)
 	findings, unread := dropUnread(s.Files, findings)
 	scrub(s.Files, findings)
 	return findings, append(gaps, unread...)

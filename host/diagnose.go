@@ -83,7 +83,7 @@ func (w *orderExecution) examineInRescue(ctx context.Context) (result compute.Re
 
 // examineParams are what an agent is told for an examination.
 func (w *orderExecution) examineParams() agent.ExamineParams {
-	return agent.ExamineParams{Now: w.args.Now, NetworkData: w.networkData(), LUKSKeys: w.secret.LUKSKeys, LUKSKeysByUUID: w.secret.LUKSKeysByUUID}
+	return agent.ExamineParams{Now: w.args.Now, OnlyRead: w.args.OnlyRead, NetworkData: w.networkData(), LUKSKeys: w.secret.LUKSKeys, LUKSKeysByUUID: w.secret.LUKSKeysByUUID}
 }
 
 // fetchHelper has the kernel and the ramdisk of a helper here until release is called.

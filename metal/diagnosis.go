@@ -28,6 +28,8 @@ type DiagnoseArgs struct {
 	Reboot bool `json:"reboot,omitempty"`
 	// KeepRescue leaves the machine in rescue when its disks have been examined.
 	KeepRescue bool `json:"keep_rescue,omitempty"`
+	// OnlyRead: no program of the systems on the disks runs. Otherwise their own checkers do, such as sshd -t, in a sandbox.
+	OnlyRead bool `json:"only_read,omitempty"`
 	// Console are the findings in the text of a console that came with the request. The text itself is not stored.
 	Console []diagnose.Finding `json:"-"`
 	// LUKSKeys open encrypted disks. They lie sealed in the row of the job until the agent has them.

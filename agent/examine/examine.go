@@ -1,6 +1,7 @@
 // Package examine looks at all disks of the machine that the ramdisk runs in, and changes no byte of them. It sets each disk read-only and lays
 // an overlay in memory over it. Journals replay in the overlays, arrays and volumes are assembled on them, and rules read what is mounted.
-// The package runs no program of the examined system. It must not know HTTP endpoints, tokens, or how the server was found.
+// Checkers of the examined system run in a sandbox over the same overlays, unless the request forbids that.
+// The package must not know HTTP endpoints, tokens, or how the server was found.
 package examine
 
 import (
@@ -22,6 +23,7 @@ import (
 
 	"salvor/agent/disk"
 	"salvor/agent/efi"
+	"salvor/agent/sandbox"
 	"salvor/diagnose"
 	"salvor/problem"
 )
@@ -61,7 +63,9 @@ type Request struct {
 	KeysByUUID map[string][]Key
 	// Rules are asked about each system that is found.
 	Rules []diagnose.Rule
-	Log   *slog.Logger
+	// OnlyRead: no program of an examined system runs.
+	OnlyRead bool
+	Log      *slog.Logger
 }
 
 // ClearKeys overwrites all keys with zeros.
@@ -103,6 +107,7 @@ type examinationRun struct {
 	wanted  map[string]bool   // devices of the roots to mend
 	mounted map[string]bool   // nodes of what is mounted writable
 	roots   map[string]string // mount points of the roots, by their devices
+	runner  *sandbox.Runner   // of programs of the systems; nil until one is asked
 }
 
 // device is a block device of the machine with the node by which it is read: of its overlay, or of what lies on overlays.
@@ -267,12 +272,14 @@ func (x *examinationRun) judgeSystems(whole context.Context, systems []*diagnose
 	out := []diagnose.ExaminedSystem{}
 	for _, s := range systems {
 		s.Gaps = x.gaps
-		findings, gaps := diagnose.Run(x.boundRules(whole), s)
+		var findings []diagnose.Finding
+		var gaps []diagnose.Gap
+		x.withAsker(whole, s, func() { findings, gaps = diagnose.Run(x.boundRules(whole), s) })
 		x.gaps = append(x.gaps, gaps...)
 		if findings == nil {
 			findings = []diagnose.Finding{}
 		}
-		out = append(out, diagnose.ExaminedSystem{Root: s.Root, RootDevice: s.RootDevice, Disks: disksOfRoot(s), Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings})
+		out = append(out, diagnose.ExaminedSystem{Root: s.Root, RootDevice: s.RootDevice, Disks: disksOfRoot(s), Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings, Asked: s.Asked})
 	}
 	return out
 }

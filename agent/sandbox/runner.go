@@ -44,6 +44,8 @@ type Order struct {
 	Nodes       map[string]string // device nodes of overlays, by their other names
 	// Writable lists the places of the system that are not read-only, WritableNodes the device nodes that may be written where the kernel has Landlock.
 	Writable, WritableNodes []string
+	// Folders are made below /run, whose content a system makes anew at each boot.
+	Folders []string
 	// Limit bounds the time of the program; 0: 5 minutes.
 	Limit time.Duration
 }

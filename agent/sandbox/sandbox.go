@@ -186,6 +186,9 @@ func makeRoot(order processOrder) error {
 			return fmt.Errorf("mount %s: %w", m.place, err)
 		}
 	}
+	if err := makeFolders(root, order.Folders); err != nil {
+		return fmt.Errorf("make its /run: %w", err)
+	}
 	if err := makeDevices(root, order.Nodes); err != nil {
 		return fmt.Errorf("make its /dev: %w", err)
 	}
@@ -193,6 +196,28 @@ func makeRoot(order processOrder) error {
 		return fmt.Errorf("make its /sys: %w", err)
 	}
 	return changeRoot(root)
+}
+
+// makeFolders makes folders in the new /run.
+func makeFolders(root *Root, folders []string) error {
+	if len(folders) == 0 {
+		return nil
+	}
+	run, err := root.Open("/run", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	for _, name := range folders {
+		inside, ok := strings.CutPrefix(path.Clean(name), "/run/")
+		if !ok {
+			return fmt.Errorf("%s does not lie below /run", name)
+		}
+		if err := os.MkdirAll(filepath.Join(KernelPath(run), inside), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // virtualBlocks has a folder for each block device that the kernel makes up, such as loop devices and those of the device mapper.

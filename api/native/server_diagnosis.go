@@ -35,6 +35,7 @@ func (s serverDiagnoses) rescuable(c *api.Call) (*compute.Server, error) {
 
 func (s serverDiagnoses) begin(c *api.Call) error {
 	var body struct {
+		compute.DiagnoseArgs
 		LUKSKeys []luksKeyRequest `json:"luks_keys"`
 	}
 	if err := c.ReadExactly(&body); err != nil {
@@ -52,7 +53,7 @@ func (s serverDiagnoses) begin(c *api.Call) error {
 	if !who.Admin {
 		who.Project = c.Project()
 	}
-	d, err := s.Services.Diagnoses.Begin(c.R.Context(), srv.ID, keys, who)
+	d, err := s.Services.Diagnoses.Begin(c.R.Context(), srv.ID, body.DiagnoseArgs, keys, who)
 	if err != nil {
 		return err
 	}
@@ -104,6 +105,10 @@ func hideDiskTexts(d *diagnose.Record) {
 	}
 	for i := range d.Report.Systems {
 		d.Report.Systems[i].Name = hiddenDiskText
+	}
+	for i := range d.Report.Asked {
+		a := &d.Report.Asked[i]
+		a.Command, a.Trouble = a.Command[:min(len(a.Command), 1)], hiddenDiskText
 	}
 	for i := range d.Report.NotExamined {
 		// Gaps that the control plane noted are about "disks" or a "disk NAME"; those of the agent name devices.

@@ -38,17 +38,18 @@ salvor-agent network [--root DIR]
 salvor-agent volumes [--root DIR]
 salvor-agent unlock [--root DIR]
 salvor-agent session [--root DIR]
-salvor-agent examine [--luks-key-file [UUID=]FILE]... [--time-limit 10m]
+salvor-agent examine [--luks-key-file [UUID=]FILE]... [--time-limit 10m] [--only-read]
 salvor-agent version
 `
 
 // options are the flags of both words.
 type options struct {
-	root    string
-	cmdline string
-	listen  string
-	macs    string
-	debug   bool
+	root     string
+	cmdline  string
+	listen   string
+	macs     string
+	onlyRead bool
+	debug    bool
 
 	keyFiles []string
 	limit    time.Duration
@@ -80,7 +81,7 @@ func run(ctx context.Context, args []string, result, out io.Writer) int {
 	case "unlock":
 		err = (&agent.Unlock{Root: o.root, Version: version.Release, Log: log}).Run(ctx)
 	case "examine":
-		err = agent.Examination{KeyFiles: o.keyFiles, Limit: o.limit, Log: log}.Run(ctx, result)
+		err = agent.Examination{KeyFiles: o.keyFiles, Limit: o.limit, OnlyRead: o.onlyRead, Log: log}.Run(ctx, result)
 	case "version":
 		fmt.Fprintln(out, "salvor-agent", version.Current())
 	default:
@@ -111,6 +112,7 @@ func parse(word string, args []string, out io.Writer) (options, error) {
 			o.keyFiles = append(o.keyFiles, text)
 			return nil
 		})
+		flags.BoolVar(&o.onlyRead, "only-read", false, "run no program of the examined systems, such as sshd -t")
 		flags.DurationVar(&o.limit, "time-limit", 10*time.Minute, "end the examination after this time")
 	}
 	if err := flags.Parse(args); err != nil {

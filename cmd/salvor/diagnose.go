@@ -74,6 +74,7 @@ it first. A server in rescue is unrescued first, or examined there by salvor-age
 	format.flag(cmd, "")
 	cmd.Flags().BoolVar(&args.Reboot, "reboot", false, "restart a node that is on into the rescue ramdisk")
 	cmd.Flags().BoolVar(&args.KeepRescue, "keep-rescue", false, "leave the node in rescue when its disks have been examined; to log in, ask for a rescue with a key or a password then")
+	cmd.Flags().BoolVar(&args.OnlyRead, "only-read", false, "run no program of the systems on the disks, such as sshd -t; without this flag, their own checkers run in a sandbox")
 	cmd.Flags().StringVar(&consoleFile, "console", "", "a file with what the node wrote on its serial line, or - for standard input; salvor reads its last 256 KiB and keeps only the lines of findings")
 	luksKeyFlag(cmd, &keyFiles)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait for the report, at most this long; 0: until it is there")
@@ -402,12 +403,24 @@ func writeDiagnosis(out io.Writer, width int, at diagnosedSubject, d metal.Diagn
 	for _, s := range r.Systems {
 		line("", "examined: "+firstOf(s.Name, "a system")+" on "+s.Root)
 	}
+	for _, a := range r.Asked {
+		line("", "ran: "+askedText(&a))
+	}
 	for _, disk := range r.Disks {
 		line("", fmt.Sprintf("examined: %s (%s), %d bytes written", disk.Path, strings.TrimSpace(disk.Model+" "+disk.Serial), disk.Written))
 	}
 	for _, g := range r.NotExamined {
 		line("", "not examined: "+g.What+": "+g.Why)
 	}
+}
+
+// askedText says which program of an examined system ran, and how it ended.
+func askedText(a *diagnose.AskedProgram) string {
+	ended := fmt.Sprintf("exit status %d", a.Exit)
+	if a.Trouble != "" {
+		ended = a.Trouble
+	}
+	return fmt.Sprintf("%s of %s: %s", strings.Join(a.Command, " "), a.System, ended)
 }
 
 // coverageTexts say how much of a stage was examined.

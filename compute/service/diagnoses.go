@@ -16,7 +16,7 @@ type Diagnoses struct{ *serviceCore }
 
 // Begin asks for a diagnosis of a server. The keys, at most diagnose.MaxLUKSKeys, open its encrypted disks. They lie sealed in the rows of the job
 // and of the host's order until the host has answered. Conflict: a diagnosis is under way already.
-func (s *Diagnoses) Begin(ctx context.Context, id string, keys []diagnose.LUKSKey, who compute.Who) (diagnose.Record, error) {
+func (s *Diagnoses) Begin(ctx context.Context, id string, args compute.DiagnoseArgs, keys []diagnose.LUKSKey, who compute.Who) (diagnose.Record, error) {
 	packed, err := diagnose.PackLUKSKeys(keys)
 	if err != nil {
 		return diagnose.Record{}, err
@@ -41,7 +41,7 @@ func (s *Diagnoses) Begin(ctx context.Context, id string, keys []diagnose.LUKSKe
 			}
 			all[0].Fail(s.now().UTC(), job.GoneProblem)
 		}
-		j, err := compute.NewJob(srv.ID, compute.JobDiagnose, nil, nil, who.Asker)
+		j, err := compute.NewJob(srv.ID, compute.JobDiagnose, args, nil, who.Asker)
 		if err != nil {
 			return err
 		}

@@ -17,12 +17,12 @@ import (
 func TestADiagnosisWithoutItsJobBlocksNobody(t *testing.T) {
 	w := newWorld(t)
 	s := w.server(alice, compute.Active)
-	must.Get(w.Diagnoses.Begin(w.ctx, s.ID, nil, alice))(t)
-	if _, err := w.Diagnoses.Begin(w.ctx, s.ID, nil, alice); !problem.Is(err, problem.Conflict) {
+	must.Get(w.Diagnoses.Begin(w.ctx, s.ID, compute.DiagnoseArgs{}, nil, alice))(t)
+	if _, err := w.Diagnoses.Begin(w.ctx, s.ID, compute.DiagnoseArgs{}, nil, alice); !problem.Is(err, problem.Conflict) {
 		t.Errorf("a second diagnosis while the job of the first one is open: %v, want a conflict", err)
 	}
 	w.endJobs(s.ID)
-	if _, err := w.Diagnoses.Begin(w.ctx, s.ID, nil, alice); err != nil {
+	if _, err := w.Diagnoses.Begin(w.ctx, s.ID, compute.DiagnoseArgs{}, nil, alice); err != nil {
 		t.Fatalf("diagnose again: %v", err)
 	}
 	if all := must.Get(w.Diagnoses.List(w.ctx, s.ID))(t); all[1].State != diagnose.Failed || all[1].Problem != job.GoneProblem {
@@ -36,7 +36,7 @@ func TestADiagnosisHoldsNoMove(t *testing.T) {
 	w := newWorld(t)
 	s := w.server(alice, compute.Active)
 	w.join("host-b")
-	begun := must.Get(w.Diagnoses.Begin(w.ctx, s.ID, nil, alice))(t)
+	begun := must.Get(w.Diagnoses.Begin(w.ctx, s.ID, compute.DiagnoseArgs{}, nil, alice))(t)
 	w.pass(2 * time.Minute)
 	receipt := must.Get(w.fence(w.host, compute.PowerCut))(t)
 	if _, err := w.begin(s.ID, receipt); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"salvor/diagnose"
@@ -27,7 +28,7 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, m *ma
 	if err != nil {
 		return job.Fail(err)
 	}
-	found, wait, err := c.examination(ctx, m, credential.LUKSKeys)
+	found, wait, err := c.examination(ctx, m, id, credential.LUKSKeys)
 	inTime := c.Now().Sub(r.ActionStartedAt) < examineTime
 	if inTime && !wait && problem.Is(err, problem.Unavailable) {
 		return job.Pause(c.StepPoll, "the agent, which does not answer")
@@ -69,7 +70,7 @@ const (
 )
 
 // examination is what the agent found, or whether it is still at it. It only looks, so one that is asked twice does no harm.
-func (c diagnosisOperations) examination(ctx context.Context, m *managedNode, keys secret.Value) (found *diagnose.Examination, wait bool, err error) {
+func (c diagnosisOperations) examination(ctx context.Context, m *managedNode, id string, keys secret.Value) (found *diagnose.Examination, wait bool, err error) {
 	ctx, end := answer.Begin(ctx)
 	defer end()
 	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
@@ -92,7 +93,7 @@ func (c diagnosisOperations) examination(ctx context.Context, m *managedNode, ke
 		last, err = rescueAgents(c).withOutcome(ctx, m.node, a, last)
 	}
 	if !taken || errors.Is(err, errRamdiskRestarted) {
-		last, err = c.giveExamination(ctx, m, a, keys)
+		last, err = c.giveExamination(ctx, m, a, id, keys)
 	}
 	if err != nil {
 		return nil, false, err
@@ -100,12 +101,17 @@ func (c diagnosisOperations) examination(ctx context.Context, m *managedNode, ke
 	return examinationOf(last)
 }
 
-// giveExamination has an agent begin to examine the disks, with the packed LUKS keys.
-func (c diagnosisOperations) giveExamination(ctx context.Context, m *managedNode, a driver.Agent, packed secret.Value) (agent.Result, error) {
+// giveExamination has an agent begin to examine the disks for a diagnosis, with the packed LUKS keys.
+func (c diagnosisOperations) giveExamination(ctx context.Context, m *managedNode, a driver.Agent, id string, packed secret.Value) (agent.Result, error) {
 	params, err := examineParams(m.node, c.Now(), packed)
 	if err != nil {
 		return agent.Result{}, err
 	}
+	kept, err := c.Nodes.Diagnoses(ctx, nil, m.node.ID)
+	if err != nil {
+		return agent.Result{}, err
+	}
+	params.OnlyRead = slices.ContainsFunc(kept, func(d metal.Diagnosis) bool { return d.ID == id && d.Args.OnlyRead })
 	return c.Agents.Give(ctx, m.node, a, agent.Examine, params)
 }
 

@@ -64,7 +64,7 @@ func (c diagnosisOperations) examinedInRescue(ctx context.Context, r *job.Run, m
 		return nil, false, err
 	}
 	if !taken {
-		if last, err = c.giveExamination(ctx, m, a, r.Secret); err != nil {
+		if last, err = c.giveExamination(ctx, m, a, r.ID, r.Secret); err != nil {
 			return nil, false, err
 		}
 	}

@@ -78,7 +78,13 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *ma
 	if err != nil {
 		return job.From(err)
 	}
-	args := compute.Args{Now: c.Now().UTC(), InRescue: g.server.InSession()}
+	var asked compute.DiagnoseArgs
+	if len(r.Args) > 0 {
+		if err := json.Unmarshal(r.Args, &asked); err != nil {
+			return job.Fail(err)
+		}
+	}
+	args := compute.Args{Now: c.Now().UTC(), InRescue: g.server.InSession(), OnlyRead: asked.OnlyRead}
 	if !args.InRescue {
 		spec := b.Spec
 		if spec.Rescue, err = c.Compute.RescueImages.Examiner(ctx); err != nil {

@@ -61,8 +61,8 @@ func TestDiagnoseServer(t *testing.T) {
 		}
 		return nil
 	}
-	begun := must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
-	if _, err := h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}); !problem.Is(err, problem.Conflict) {
+	begun := must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, compute.Who{Admin: true}))(t)
+	if _, err := h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, compute.Who{Admin: true}); !problem.Is(err, problem.Conflict) {
 		t.Errorf("a second diagnosis at the same time: %v", err)
 	}
 	h.work(t)
@@ -77,7 +77,7 @@ func TestDiagnoseServer(t *testing.T) {
 		t.Errorf("the server is %s in task %q", s.State, s.Task)
 	}
 	for range 6 {
-		must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+		must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, compute.Who{Admin: true}))(t)
 		h.work(t)
 	}
 	if all := must.Get(h.services.Diagnoses.List(t.Context(), h.server))(t); len(all) != 5 {
@@ -119,7 +119,7 @@ func TestDiagnoseServerNotExamined(t *testing.T) {
 				}
 				return c.refuse
 			}
-			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, compute.Who{Admin: true}))(t)
 			h.work(t)
 			d := h.diagnosis(t)
 			if d.State != c.state || d.Report.Verdict.Outcome != diagnose.NothingFound || len(d.Report.NotExamined) != 1 || !strings.Contains(d.Report.NotExamined[0].Why, c.says) || d.Problem != "" != (c.state == diagnose.Failed) {
@@ -147,7 +147,7 @@ func TestDiagnoseServerHandsOverLUKSKeys(t *testing.T) {
 			h := newTestHost(t, hostOptions{state: state})
 			h.offersExaminer(t)
 			h.examines()
-			d := must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, keys, compute.Who{Admin: true}))(t)
+			d := must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, keys, compute.Who{Admin: true}))(t)
 			h.work(t)
 			byUUID := h.keys.LUKSKeysByUUID[uuid]
 			if got := len(h.keys.LUKSKeys) == 1 && string(h.keys.LUKSKeys[0]) == "open sesame" && len(byUUID) == 1 && string(byUUID[0]) == "barley"; got != examined {
@@ -163,7 +163,7 @@ func TestDiagnoseServerHandsOverLUKSKeys(t *testing.T) {
 		})
 	}
 	h := newTestHost(t, hostOptions{state: compute.Stopped})
-	if _, err := h.services.Diagnoses.Begin(t.Context(), h.server, []diagnose.LUKSKey{{}}, compute.Who{Admin: true}); !problem.Is(err, problem.Invalid) {
+	if _, err := h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, []diagnose.LUKSKey{{}}, compute.Who{Admin: true}); !problem.Is(err, problem.Invalid) {
 		t.Errorf("an empty key: %v", err)
 	}
 }
@@ -212,7 +212,7 @@ func TestFailedDiagnosisDropsItsOrder(t *testing.T) {
 			t.Parallel()
 			h := newTestHost(t, hostOptions{state: compute.Stopped})
 			h.offersExaminer(t)
-			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, compute.Who{Admin: true}))(t)
 			stop := h.conduct(t)
 			order := ""
 			fixture.Poll(t, "the host has its order", func() bool { order = h.examinationOrder(); return order != "" }, h.picture)
@@ -248,7 +248,7 @@ func TestSweepServerDiagnose(t *testing.T) {
 		h.offersExaminer(t)
 		h.examines()
 		w := h.world(compute.JobDiagnose, func(t *testing.T) {
-			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, compute.Who{Admin: true}))(t)
 		}, func(t *testing.T) {
 			if d := h.diagnosis(t); d.State != diagnose.Failed || d.Problem == "" {
 				t.Errorf("a failed diagnosis is %+v", d)
@@ -317,7 +317,7 @@ func TestDiagnoseServerReadsTheConsole(t *testing.T) {
 					return h.store.Servers().Save(tx, s)
 				})
 			}
-			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, compute.Who{Admin: true}))(t)
 			h.work(t)
 			d := h.diagnosis(t)
 			if d.State != diagnose.Finished || d.Report.Verdict.Finding != tc.cause || len(d.Report.Symptoms()) > 0 != tc.console {
@@ -350,7 +350,7 @@ func TestDiagnoseServerInRescue(t *testing.T) {
 		}
 		return nil
 	}
-	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, compute.Who{Admin: true}))(t)
 	h.work(t)
 	if d := h.diagnosis(t); d.State != diagnose.Finished || d.Report.Verdict.Finding != "fstab-device-missing" || len(d.Report.NotExamined) != 0 {
 		t.Errorf("the diagnosis is %+v", d)

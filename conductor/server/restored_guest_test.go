@@ -155,7 +155,7 @@ func TestAnEndedDiagnosisChangesNoServer(t *testing.T) {
 	t.Parallel()
 	h := newTestHost(t, hostOptions{state: compute.Active})
 	who := compute.Who{Admin: true}
-	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, who))(t)
+	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, who))(t)
 	before := h.now(t)
 	must.OK(t, h.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 	s := h.restored()
@@ -170,7 +170,7 @@ func TestAnEndedDiagnosisChangesNoServer(t *testing.T) {
 	if d.State != diagnose.Failed || d.Problem != "ended when the restored database was released" {
 		t.Errorf("the diagnosis is %s, problem %q; want it failed, and ended by the release", d.State, d.Problem)
 	}
-	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, who))(t)
+	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, who))(t)
 }
 
 // TestReadmissionAtARelease: the readmission of a host that is open when a restored database is released gives the host's servers their volumes back,

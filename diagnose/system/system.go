@@ -1,5 +1,5 @@
 // Package system holds the rules about an installed operating system: each looks at one cause for which machines do not boot or take no login.
-// It is pure, reads through diagnose.Tree only, and runs nothing of the examined system.
+// It is pure, reads through diagnose.Tree only, and asks programs of the examined system through diagnose.Asker only.
 package system
 
 import (
@@ -10,7 +10,7 @@ import (
 
 // Rules lists all rules. Their order is of no consequence.
 func Rules() []diagnose.Rule {
-	return slices.Concat(bootRules(), accessRules())
+	return slices.Concat(bootRules(), accessRules(), checkerRules())
 }
 
 // bootRules are about the stages from firmware to target.

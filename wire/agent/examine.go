@@ -24,6 +24,8 @@ type ExamineParams struct {
 	// LUKSKeysByUUID are tried on the container of their UUID alone, which is in lower case; they count for the same bounds. Agents of former
 	// releases refuse this parameter.
 	LUKSKeysByUUID map[string][][]byte `json:"luks_keys_by_uuid,omitempty"`
+	// OnlyRead: no program of the examined systems runs. Agents of former releases run none, and refuse this parameter.
+	OnlyRead bool `json:"only_read,omitempty"`
 }
 
 // SplitKeyFile reads how people name the file of a LUKS key: FILE, or UUID=FILE for the container of a UUID alone. The part before an equals
