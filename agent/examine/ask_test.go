@@ -58,7 +58,7 @@ func newAskedSystem(t *testing.T, script string) *askedSystem {
 	must.OK(t, unix.Mount(folder, place, "", unix.MS_BIND, ""))
 	t.Cleanup(func() { must.OK(t, unix.Unmount(place, 0)) })
 	must.OK(t, unix.Mount("", place, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID|unix.MS_NOEXEC, ""))
-	tree, closer, err := openTree(place)
+	tree, closer, err := OpenTree(place)
 	must.OK(t, err)
 	t.Cleanup(func() { must.OK(t, closer.Close()) })
 	must.OK(t, os.MkdirAll(workDir, 0o700))

@@ -15,8 +15,8 @@ import (
 	"salvor/diagnose"
 )
 
-// openTree opens the tree of a mounted file system. It is read until the closer is closed.
-func openTree(place string) (*diagnose.Tree, io.Closer, error) {
+// OpenTree opens the tree of a mounted file system. It is read until the closer is closed.
+func OpenTree(place string) (*diagnose.Tree, io.Closer, error) {
 	root, err := os.OpenRoot(place)
 	if err != nil {
 		return nil, nil, err

@@ -23,7 +23,7 @@ func TestReadAtTheEnd(t *testing.T) {
 	if _, err := f.WriteAt([]byte("the end"), size-7); err != nil {
 		t.Fatal(err)
 	}
-	tree, closer, err := openTree(folder)
+	tree, closer, err := OpenTree(folder)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (x *examinationRun) mountAll(ctx context.Context) {
 		}
 		d.at = place
 		d.Space = x.space(d, place)
-		if tree, closer, err := openTree(place); err == nil {
+		if tree, closer, err := OpenTree(place); err == nil {
 			x.closers = append(x.closers, closer)
 			d.Tree = tree
 		}

@@ -89,7 +89,7 @@ func (x *examinationRun) system(ctx context.Context, base diagnose.System, c roo
 	if err != nil {
 		return nil
 	}
-	tree, closer, err := openTree(place)
+	tree, closer, err := OpenTree(place)
 	if err != nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (x *examinationRun) system(ctx context.Context, base diagnose.System, c roo
 			x.readMounted(d, x.devices[i], filepath.Join(place, d.MountedAt))
 		}
 	}
-	s.Release = readRelease(tree.Lines("/etc/os-release"))
+	s.Release = ReadRelease(tree.Lines("/etc/os-release"))
 	return &s
 }
 
@@ -314,8 +314,8 @@ func volumePath(source string) string {
 	return "/dev/mapper/" + diagnose.MapperName(parts[2], parts[3])
 }
 
-// readRelease reads the lines of an os-release.
-func readRelease(lines []string) diagnose.Release {
+// ReadRelease reads the lines of an os-release.
+func ReadRelease(lines []string) diagnose.Release {
 	var r diagnose.Release
 	for _, line := range lines {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")

@@ -29,7 +29,7 @@ func writeFiles(t *testing.T, files map[string]string) string {
 
 func openTestTree(t *testing.T, top string) *diagnose.Tree {
 	t.Helper()
-	tree, closer, err := openTree(top)
+	tree, closer, err := OpenTree(top)
 	must.OK(t, err)
 	t.Cleanup(func() { _ = closer.Close() })
 	return tree

@@ -301,7 +301,7 @@ func (x *examinationRun) mountPools(ctx context.Context) {
 // readMounted reads of a mounted file system what mountAll reads of one that is mounted by itself.
 func (x *examinationRun) readMounted(d *diagnose.Device, of *device, place string) {
 	d.Space = x.space(of, place)
-	if tree, closer, err := openTree(place); err == nil {
+	if tree, closer, err := OpenTree(place); err == nil {
 		x.closers = append(x.closers, closer)
 		d.Tree = tree
 	}

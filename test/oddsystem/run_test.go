@@ -1,0 +1,377 @@
+//go:build causes
+
+package oddsystem
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"salvor/agent/examine"
+	"salvor/diagnose"
+	"salvor/diagnose/system"
+	"salvor/lab/odd"
+	"salvor/test/must"
+)
+
+// TestOddSystems changes each installed system in one way for each seed, asks its programs and then the rules, and writes the score into
+// docs/causes.md. What the results file has already is not asked again; after a change of the rules only the rules are. SALVOR_ODD_DIR names the
+// folder of systems and results, SALVOR_ODD_CHANGES says how many changes each system takes. SALVOR_ODD_ONLY=SYSTEM:SEED shows one change.
+func TestOddSystems(t *testing.T) {
+	dir := must.Get(filepath.Abs("../../build/oddsystem"))(t)
+	if named := os.Getenv("SALVOR_ODD_DIR"); named != "" {
+		dir = must.Get(filepath.Abs(named))(t)
+	}
+	changes := 700
+	if n := os.Getenv("SALVOR_ODD_CHANGES"); n != "" {
+		changes = must.Get(strconv.Atoi(n))(t)
+	}
+	w := newWorld(t, dir)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "truth"), []byte(truthScript), 0o600))
+	r := &oddRun{world: w, rules: programSum(t), done: map[string]Result{}, files: map[string]fs.FS{}, programs: map[string]*touched{}, lookers: map[string]*touched{}}
+	for _, i := range chosen() {
+		r.files[i.name], r.files[i.other] = w.systemFS(t, i.name), w.systemFS(t, i.other)
+	}
+	r.readResults(t)
+	for _, i := range chosen() {
+		r.watch(t, i)
+		clean := r.result(t, i, 0)
+		if clean.Failed != "" || len(clean.Findings) > 0 {
+			t.Errorf("%s without a change: findings %q, %s; want none", i.name, idsOf(clean.Findings), clean.Failed)
+		}
+		for rung, said := range clean.Truth {
+			if said != "" {
+				t.Logf("%s: without a change the rung %s fails, so nothing is known of that rung: %s", i.name, rung, said)
+			}
+		}
+	}
+	if only := os.Getenv("SALVOR_ODD_ONLY"); only != "" {
+		r.show(t, only)
+		return
+	}
+	r.runAll(t, changes)
+	results := r.results(changes)
+	t.Log(Section(results))
+	if changes >= 700 && len(chosen()) == len(installations) {
+		must.OK(t, writeSection("../../docs/causes.md", Section(results)))
+	}
+}
+
+// oddRun is one run over all systems.
+type oddRun struct {
+	*world
+	rules string
+	files map[string]fs.FS
+	// programs and lookers have what the programs and the rules look at on each unchanged system.
+	programs, lookers map[string]*touched
+
+	mu   sync.Mutex
+	done map[string]Result
+}
+
+// cleanTruth is what the programs of the unchanged system say.
+func (r *oddRun) cleanTruth(i installation) Truth {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.done[keyOf(i, 0)].Truth
+}
+
+func keyOf(i installation, seed uint64) string { return fmt.Sprint(i.name, " ", i.digest(), " ", seed) }
+
+func (r *oddRun) resultsFile() string { return filepath.Join(r.dir, "results.jsonl") }
+
+func (r *oddRun) readResults(t *testing.T) {
+	f, err := os.Open(r.resultsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	must.OK(t, err)
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 4<<20)
+	for lines.Scan() {
+		var one Result
+		if json.Unmarshal(lines.Bytes(), &one) == nil { // a line that a killed run left half written is none
+			r.done[fmt.Sprint(one.System, " ", one.Disk, " ", one.Seed)] = one
+		}
+	}
+	must.OK(t, lines.Err())
+}
+
+// workersAtOnce is how many changes are judged at once.
+const workersAtOnce = 12
+
+// runAll has workers take the changes that are missing. Most of their time is spent in waiting for the programs of the systems.
+func (r *oddRun) runAll(t *testing.T, changes int) {
+	type task struct {
+		i    installation
+		seed uint64
+	}
+	tasks := make(chan task)
+	var workers sync.WaitGroup
+	for range workersAtOnce {
+		workers.Go(func() {
+			for k := range tasks {
+				r.result(t, k.i, k.seed)
+			}
+		})
+	}
+	for seed := uint64(1); seed <= uint64(changes); seed++ {
+		for _, i := range chosen() {
+			tasks <- task{i, seed}
+		}
+	}
+	close(tasks)
+	workers.Wait()
+}
+
+// results are those of the first changes of each system, without the rungs that fail on the system without a change.
+func (r *oddRun) results(changes int) []Result {
+	var out []Result
+	for _, i := range chosen() {
+		clean := r.done[keyOf(i, 0)].Truth
+		for seed := 1; seed <= changes; seed++ {
+			if one, ok := r.done[keyOf(i, uint64(seed))]; ok && one.Rules == r.rules && one.Failed == "" {
+				one.Truth = one.Truth.without(clean)
+				out = append(out, one)
+			}
+		}
+	}
+	sortResults(out)
+	return out
+}
+
+// result gives the result of a change, and makes what is missing of it.
+func (r *oddRun) result(t *testing.T, i installation, seed uint64) Result {
+	r.mu.Lock()
+	one, ok := r.done[keyOf(i, seed)]
+	r.mu.Unlock()
+	if ok && one.Rules == r.rules && one.Failed == "" {
+		return one
+	}
+	one.System, one.Disk, one.Seed, one.Rules, one.Failed = i.name, i.digest(), seed, r.rules, ""
+	if err := r.judge(i, &one); err != nil {
+		one.Failed = err.Error()
+		t.Errorf("%s, seed %d, %s: %v", i.name, seed, one.Change, err)
+	}
+	if broken := one.Truth.without(r.cleanTruth(i)).Broken(); one.Untouched && (len(broken) > 0 || len(one.Findings) > 0) {
+		t.Errorf("%s, seed %d, %s: nobody looks at the file, and %v broke, and the rules found %q", i.name, seed, one.Change, broken, idsOf(one.Findings))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done[keyOf(i, seed)] = one
+	line := must.Get(json.Marshal(one))(t)
+	f := must.Get(os.OpenFile(r.resultsFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644))(t)
+	defer f.Close()
+	must.Get(f.Write(append([]byte{'\n'}, append(line, '\n')...)))(t)
+	return one
+}
+
+// watch finds out what the programs and the rules look at on an unchanged system. What the programs look at is kept.
+func (r *oddRun) watch(t *testing.T, i installation) {
+	t.Helper()
+	kept := filepath.Join(r.dir, "touched-"+i.digest()+".json")
+	programs := newTouched()
+	if text, err := os.ReadFile(kept); err == nil {
+		must.OK(t, json.Unmarshal(text, programs))
+	} else {
+		programs = must.Get(r.touchedByPrograms(i, r.files[i.name]))(t)
+		must.OK(t, os.WriteFile(kept, must.Get(json.Marshal(programs))(t), 0o644))
+	}
+	lookers := newTouched()
+	tree := diagnose.NewTree(recordingFS{r.files[i.name].(fs.ReadLinkFS), lookers})
+	_, err := r.reportOf(i, tree, r.roots[i.name])
+	must.OK(t, err)
+	r.programs[i.name], r.lookers[i.name] = programs, lookers
+	t.Logf("%s: the programs look at %d paths, the rules at %d", i.name, len(programs.Paths), len(lookers.Paths))
+}
+
+// probeEvery is of how many untouched changes one is judged all the same: the answers must be those of the unchanged system.
+const probeEvery = 20
+
+// judge makes the change in an overlay and fills in what the rules and the programs say. The programs come last, because they write files.
+func (r *oddRun) judge(i installation, one *Result) (err error) {
+	if err := r.draw(i, one); err != nil {
+		return err
+	}
+	one.Untouched = one.Seed != 0 && !r.programs[i.name].by(one.Change) && !r.lookers[i.name].by(one.Change)
+	if one.Untouched && one.Seed%probeEvery != 0 {
+		one.Truth, one.Findings, one.Cause = r.cleanTruth(i), nil, ""
+		return nil
+	}
+	o, err := r.newOverlay(i)
+	if o != nil {
+		defer func() { err = errors.Join(err, o.remove()) }()
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.change(i, o, one); err != nil {
+		return err
+	}
+	if err := r.diagnose(i, o, one); err != nil {
+		return err
+	}
+	if one.Truth == nil {
+		one.Truth, err = r.truthOf(i, o)
+	}
+	return err
+}
+
+// draw draws the change of a seed.
+func (r *oddRun) draw(i installation, one *Result) (err error) {
+	if one.Seed == 0 || one.Change.Kind != "" {
+		return nil
+	}
+	if one.Change, err = odd.DrawSystemChange(r.files[i.name], r.files[i.other], one.Seed); err != nil {
+		return err
+	}
+	one.Names = namesOf(r.files[i.name], one.Change.Path)
+	return nil
+}
+
+// change makes the change.
+func (r *oddRun) change(i installation, o *overlay, one *Result) error {
+	if one.Seed == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(o.place)
+	if err != nil {
+		return err
+	}
+	return errors.Join(one.Change.Apply(root, r.files[i.other]), root.Close())
+}
+
+// namesOf are the absolute paths of a file: its own, and those of links beside it.
+func namesOf(files fs.FS, at string) []string {
+	out := []string{"/" + at}
+	if short, found := strings.CutPrefix(at, "usr/"); found {
+		out = append(out, "/"+short)
+	}
+	entries, err := fs.ReadDir(files, path.Dir(at))
+	if err != nil {
+		return out
+	}
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink != 0 {
+			if target, err := fs.ReadLink(files, path.Join(path.Dir(at), e.Name())); err == nil && target == path.Base(at) {
+				out = append(out, "/"+path.Join(path.Dir(at), e.Name()))
+			}
+		}
+	}
+	return out
+}
+
+// diagnose asks the rules, as the agent does of a system on a disk.
+func (r *oddRun) diagnose(i installation, o *overlay, one *Result) error {
+	tree, closer, err := examine.OpenTree(o.place)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	report, err := r.reportOf(i, tree, o.place)
+	if err != nil {
+		return err
+	}
+	one.Findings, one.Cause = []diagnose.Finding{}, report.Verdict.Finding
+	for _, f := range report.Findings {
+		if f.Severity != diagnose.Info {
+			f.Repair, f.ByHand = nil, ""
+			one.Findings = append(one.Findings, f)
+		}
+	}
+	return nil
+}
+
+// reportOf asks the rules about the files of a system, on a machine with one disk and one network interface.
+func (r *oddRun) reportOf(i installation, tree *diagnose.Tree, place string) (report diagnose.Report, err error) {
+	image, err := os.Open(filepath.Join(r.dir, i.image()))
+	if err != nil {
+		return report, err
+	}
+	defer image.Close()
+	info, err := image.Stat()
+	if err != nil {
+		return report, err
+	}
+	size := info.Size()
+	now := time.Now()
+	s := &diagnose.System{
+		Files: tree, Root: "/dev/sda1", RootDevice: "/dev/sda1", Release: examine.ReadRelease(tree.Lines("/etc/os-release")),
+		Memory: 8 << 30, KernelArch: "amd64", Now: now, Clock: now,
+		NICs: []diagnose.NIC{{MAC: "52:54:00:12:34:56", Driver: "virtio_net", Names: []string{"ens3", "enp0s3", "eth0"}, Carrier: true}},
+		Devices: []diagnose.Device{
+			{Path: "/dev/sda", Kind: diagnose.DiskDevice, Size: size, Serial: "QM00001", Table: "dos", Content: image, Drivers: []string{"virtio_blk", "virtio_pci"}},
+			{Path: "/dev/sda1", Kind: diagnose.PartitionDevice, Parents: []string{"/dev/sda"}, Size: size - rootStart, FS: "ext4", UUID: "3a1d5d2e-6c0b-4ef1-9a4c-6b1a4b1c0001",
+				PartUUID: "5c1a4f11-01", PartType: "0x83", PartNumber: 1, PartStart: rootStart, MountedAt: "/", Content: io.NewSectionReader(image, rootStart, size-rootStart), Space: spaceOf(place)},
+		},
+	}
+	report.Findings, report.NotExamined = diagnose.Run(system.Rules(), s)
+	report.Judge()
+	return report, nil
+}
+
+func spaceOf(place string) *diagnose.Space {
+	var st unix.Statfs_t
+	if unix.Statfs(place, &st) != nil {
+		return nil
+	}
+	return &diagnose.Space{Size: 3 << 30, Free: 1 << 30, Inodes: 196608, InodesFree: 150000}
+}
+
+// show prints all about one change, such as debian-12:7. It asks everything anew.
+func (r *oddRun) show(t *testing.T, only string) {
+	name, number, _ := strings.Cut(only, ":")
+	for _, i := range chosen() {
+		if i.name != name {
+			continue
+		}
+		one := Result{System: i.name, Disk: i.digest(), Seed: must.Get(strconv.ParseUint(number, 10, 64))(t), Rules: r.rules}
+		if err := r.judge(i, &one); err != nil {
+			t.Errorf("%s: %v", only, err)
+		}
+		clean := r.done[keyOf(i, 0)].Truth
+		t.Logf("%s: %s\nsaid by its programs: %v\nmark: %s; cause %q\nfindings: %s", only, one.Change, one.Truth, func() Mark { k := one; k.Truth = k.Truth.without(clean); return Judge(k) }(), one.Cause, must.Get(json.MarshalIndent(one.Findings, "", " "))(t))
+	}
+}
+
+func idsOf(findings []diagnose.Finding) []string {
+	var out []string
+	for _, f := range findings {
+		out = append(out, f.ID)
+	}
+	return out
+}
+
+// programSum identifies this program, and with it the rules.
+func programSum(t *testing.T) string {
+	t.Helper()
+	content := must.Get(os.ReadFile("/proc/self/exe"))(t)
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:6])
+}
+
+// writeSection puts the section of this score into a page, in the place of the former one.
+func writeSection(file, section string) error {
+	page, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, bytes.TrimRight(PutSection(page, section), "\n"), 0o644)
+}
