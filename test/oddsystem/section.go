@@ -46,7 +46,7 @@ func Section(results []Result) string {
 	line("changes one line, mode, owner, link or file anywhere below `/etc`, `/boot`, `/usr/sbin` and `/usr/lib` of an installed system. It knows no cause.")
 	line("The system's own programs say what broke: no rule of salvor takes part in that. The goals hold for %d changes.\n", wantedChanges)
 	writeScore(line, results)
-	line("- *Right*: the verdict names the changed file, at the rung that broke. Where the owner still comes in by the key, a finding above `info` is enough.")
+	line("- *Right*: the verdict names the changed file, at the rung that broke. A finding above `info` is enough if the owner still comes in by the key.")
 	line("- *Wrong*: the verdict names another cause or rung. *Nothing found*: the verdict is `nothing-found` although a rung broke.")
 	line("- *Noise*: nothing broke, and the report has a finding above `info`. Goals: right 85 %%, wrong at most 2 %%, nothing found and noise at most 10 %% and 2 %%.")
 	line("- *No truth*: the finding is about a rung that no program was asked about: the kernel, the initramfs, and modules of GRUB. It is in no share.\n")
