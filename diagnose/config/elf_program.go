@@ -21,6 +21,8 @@ type ELFProgram struct {
 	Interpreter string
 	// Libraries are the names of DT_NEEDED, Paths those of DT_RUNPATH and DT_RPATH.
 	Libraries, Paths []string
+	// Size is how many bytes the segments need that are loaded into memory.
+	Size uint64
 }
 
 // elfSegment is a program header.
@@ -50,6 +52,8 @@ func ReadProgram(r io.ReaderAt) (*ELFProgram, error) {
 		switch s.kind {
 		case elf.PT_INTERP:
 			p.Interpreter = readText(r, s.offset, min(s.size, 4096))
+		case elf.PT_LOAD:
+			p.Size = max(p.Size, s.offset+s.size)
 		case elf.PT_DYNAMIC:
 			p.readDynamic(r, s, segments, order, wide)
 		}

@@ -191,6 +191,11 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 		a := &l.accounts[i]
 		f := diagnose.Finding{Stage: diagnose.Login, Explains: explains, Confidence: 0.95}
 		switch {
+		case a.shellTrouble != "" && shellRuns(s.Files, a.Shell):
+			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
+			f.Title = fmt.Sprintf("The shell %s of %s does not start, because %s.", a.Shell, a.Name, a.shellTrouble)
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.PasswdPath, a.Line, a.Name+" has the shell "+a.Shell), config.FileEvidence(a.Shell, 0, a.shellTrouble)}
+			f.ByHand = "Install the package that brings the file again, or give the file its mode back."
 		case a.LogsIn() && !shellRuns(s.Files, a.Shell) && !mountMayHold(s, a.Shell):
 			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
 			f.Title = fmt.Sprintf("The shell %s of %s does not exist or may not be executed.", a.Shell, a.Name)

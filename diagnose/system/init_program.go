@@ -84,11 +84,16 @@ func lookInit(s *diagnose.System) []diagnose.Finding {
 	}
 	defer file.Close()
 	program, err := config.ReadProgram(file)
-	if err != nil { // a script is executable too
-		if info.Size() > 0 {
-			return nil
+	if err != nil {
+		switch _, damage := loadedProgram(s.Files, place); {
+		case info.Size() == 0:
+			return initMissing(s, f, name, place)
+		case damage != "":
+			f.ID, f.Title = "init-not-executable", fmt.Sprintf("The first program of the system does not start, because the file %s is damaged: %s.", place, damage)
+			f.Evidence, f.ByHand = append(f.Evidence, config.FileEvidence(place, 0, damage)), "Install the package of the init system again."
+			return []diagnose.Finding{f}
 		}
-		return initMissing(s, f, name, place)
+		return nil // a script is executable too
 	}
 	return judgeProgram(s, f, place, program)
 }
@@ -133,23 +138,25 @@ func judgeProgram(s *diagnose.System, f diagnose.Finding, place string, program 
 			return []diagnose.Finding{f}
 		}
 	}
-	folders := linkerFolders(s, place, program)
-	for _, library := range program.Libraries {
-		if library == "" || strings.Contains(library, "/") || linkedFile(s, folders, library) != "" {
-			continue
-		}
+	if lost := findLostLibrary(s.Files, place); lost != nil {
 		f.ID, f.Confidence = "init-library-missing", 0.9
-		f.Title = fmt.Sprintf("The program %s needs the library %s, which is in no folder of libraries.", place, library)
-		f.Evidence = append(f.Evidence, config.FileEvidence(place, 0, "it needs "+library))
+		switch lost.place {
+		case place:
+			f.ID = "init-not-executable"
+		case program.Interpreter:
+			f.ID = "init-interpreter-missing"
+		}
+		f.Title = fmt.Sprintf("The first program of the system does not start, because %s.", lost)
+		f.Evidence = append(f.Evidence, lost.evidence()...)
 		return []diagnose.Finding{f}
 	}
 	return nil
 }
 
 // linkedFile is the first file of this name in the folders of the dynamic loader; empty where there is none.
-func linkedFile(s *diagnose.System, folders []string, library string) string {
+func linkedFile(tree *diagnose.Tree, folders []string, library string) string {
 	for _, folder := range folders {
-		if name := path.Join(folder, library); s.Files.Exists(name) {
+		if name := path.Join(folder, library); tree.Exists(name) {
 			return name
 		}
 	}
@@ -201,9 +208,9 @@ func startFiles(s *diagnose.System) []string {
 	if program.Interpreter != "" {
 		out = append(out, program.Interpreter)
 	}
-	folders := linkerFolders(s, place, program)
+	folders := linkerFolders(s.Files, place, program)
 	for _, library := range program.Libraries {
-		if name := linkedFile(s, folders, library); name != "" {
+		if name := linkedFile(s.Files, folders, library); name != "" {
 			out = append(out, name)
 		}
 	}
@@ -211,13 +218,13 @@ func startFiles(s *diagnose.System) []string {
 }
 
 // linkerFolders are where the dynamic loader looks: the program's own folders, those of ld.so.conf, and the usual ones.
-func linkerFolders(s *diagnose.System, place string, program *config.ELFProgram) []string {
+func linkerFolders(tree *diagnose.Tree, place string, program *config.ELFProgram) []string {
 	var out []string
 	for _, folder := range program.Paths {
 		out = append(out, strings.NewReplacer("$ORIGIN", path.Dir(place), "${ORIGIN}", path.Dir(place)).Replace(folder))
 	}
-	for _, file := range append(s.Files.Match("/etc/ld.so.conf.d", "*.conf"), "/etc/ld.so.conf") {
-		for _, line := range s.Files.Lines(file) {
+	for _, file := range append(tree.Match("/etc/ld.so.conf.d", "*.conf"), "/etc/ld.so.conf") {
+		for _, line := range tree.Lines(file) {
 			if line = strings.TrimSpace(line); strings.HasPrefix(line, "/") {
 				out = append(out, line)
 			}
@@ -225,7 +232,7 @@ func linkerFolders(s *diagnose.System, place string, program *config.ELFProgram)
 	}
 	for _, base := range []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"} {
 		out = append(out, base)
-		entries, err := s.Files.ReadDir(base)
+		entries, err := tree.ReadDir(base)
 		if err != nil {
 			continue
 		}

@@ -62,10 +62,26 @@ func init() {
 			in.writeMode("/usr/lib/systemd/systemd", elfWithLibrary(elfAMD64, interpreter, "libc.so.6"), 0o755)
 			in.remove("/usr/lib/x86_64-linux-gnu/libc.so.6")
 		}},
+		{"libc emptied", "debian-bios", "init-library-missing", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
+			in.writeMode("/usr/lib/systemd/systemd", elfWithLibrary(elfAMD64, interpreter, "libc.so.6"), 0o755)
+			in.write("/usr/lib/x86_64-linux-gnu/libc.so.6", "")
+		}},
+		{"a library of a library", "debian-bios", "init-library-missing", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
+			in.writeMode("/usr/lib/systemd/systemd", elfWithLibrary(elfAMD64, interpreter, "libmore.so.1"), 0o755)
+			in.write("/usr/lib/x86_64-linux-gnu/libmore.so.1", elfWithLibrary(elfAMD64, "", "libgone.so.1"))
+		}},
+		{"cut off", "debian-bios", "init-not-executable", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
+			whole := elfWithLibrary(elfAMD64, interpreter, "libc.so.6")
+			in.writeMode("/usr/lib/systemd/systemd", whole[:len(whole)-1], 0o755)
+		}},
+		{"cut off at once", "debian-bios", "init-not-executable", diagnose.BlocksBoot, program("\x7fELF")},
+		{"ld.so cut off", "debian-bios", "init-interpreter-missing", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
+			in.write("/usr/lib64/ld-linux-x86-64.so.2", "\x7fELF")
+		}},
 		{"in a folder of ld.so.conf", "debian-bios", "init-library-missing", nearMiss, func(_ *testing.T, in *installed) {
 			in.writeMode("/usr/lib/systemd/systemd", elfWithLibrary(elfAMD64, interpreter, "libx.so.1"), 0o755)
 			in.write("/etc/ld.so.conf.d/x.conf", "/opt/x\n")
-			in.write("/opt/x/libx.so.1", "")
+			in.write("/opt/x/libx.so.1", elfFile(elfAMD64, ""))
 		}},
 
 		{"libc", "debian-bios", "package-upgrade-interrupted", diagnose.BlocksBoot, status("Package: libc6\nStatus: install ok half-installed\n\n")},

@@ -17,6 +17,8 @@ type login struct {
 	config.Account
 	shadow *config.ShadowEntry
 	keys   []config.KeyFile
+	// shellTrouble says why the account's shell does not start; empty where nothing is known against it.
+	shellTrouble string
 	// refused says why sshd, PAM or the shell let nobody in as this account, by whatever way; empty where they do.
 	refused string
 	// Each says whether that way is open.
@@ -32,6 +34,7 @@ type logins struct {
 	config   *config.SSHDConfig
 	sshd     bool // OpenSSH's server is installed
 	accounts []login
+	shells   map[string]shellCheck // by their places
 	// elsewhere says where logins may come from that the files do not show, such as a directory service; empty where nothing is known.
 	elsewhere string
 	day       int
@@ -41,7 +44,7 @@ type logins struct {
 // readLogins works out who can log in to a system.
 func readLogins(s *diagnose.System) *logins {
 	tree := s.Files
-	l := &logins{config: config.ReadSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: config.DayOf(s.Now), now: s.Now}
+	l := &logins{config: config.ReadSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: config.DayOf(s.Now), now: s.Now, shells: map[string]shellCheck{}}
 	l.elsewhere = loginsElsewhere(tree, l.config)
 	for _, file := range []string{config.PasswdPath, config.ShadowPath, config.GroupPath} {
 		if _, err := tree.Read(file); err != nil && !config.IsNotExist(err) && l.elsewhere == "" {
@@ -80,11 +83,14 @@ func readLogins(s *diagnose.System) *logins {
 
 // examine fills in by which ways an account logs in.
 func (l *logins) examine(tree *diagnose.Tree, a *login, groups []config.UserGroup) {
+	if a.LogsIn() {
+		a.shellTrouble = l.shellTrouble(tree, &a.Account)
+	}
 	a.keys = config.KeyFiles(tree, l.config, &a.Account, l.now)
 	switch {
 	case !a.LogsIn():
 		a.refused = "its shell is " + a.Shell
-	case !shellRuns(tree, a.Shell):
+	case a.shellTrouble != "":
 		a.refused = "its shell " + a.Shell + " cannot be run"
 	case a.InShadow && a.shadow == nil:
 		a.refused = "/etc/shadow has no entry for it"

@@ -311,9 +311,24 @@ func init() {
 		{"a library of sshd", func(m machine) {
 			m.program("/usr/sbin/sshd", elfWithLibrary(elfAMD64, "/lib64/ld-linux-x86-64.so.2", "libcrypto.so.3"))
 		}, "sshd-library-missing", blocks, "libcrypto.so.3", 0},
+		{"a library of sshd cut off", func(m machine) {
+			m.program("/usr/sbin/sshd", elfWithLibrary(elfAMD64, "/lib64/ld-linux-x86-64.so.2", "libcrypto.so.3"))
+			m.write("/usr/lib/x86_64-linux-gnu/libcrypto.so.3", "\x7fELF")
+		}, "sshd-library-missing", blocks, "libcrypto.so.3 is damaged", 0},
+		{"sshd cut off", func(m machine) { m.program("/usr/sbin/sshd", "\x7fELF") }, "sshd-library-missing", blocks, "/usr/sbin/sshd is damaged", 0},
+		{"a library of every shell that nobody but root reads", func(m machine) {
+			m.program("/usr/bin/bash", elfWithLibrary(elfAMD64, "/lib64/ld-linux-x86-64.so.2", "libtinfo.so.6"))
+			m.write("/usr/lib/x86_64-linux-gnu/libtinfo.so.6", elfFile(elfAMD64, ""))
+			m.mode("/usr/lib/x86_64-linux-gnu/libtinfo.so.6", 0o600)
+		}, "shell-missing", degrades, "libtinfo.so.6", 0},
+		{"near miss: a library that belongs to another account", func(m machine) {
+			m.program("/usr/bin/bash", elfWithLibrary(elfAMD64, "/lib64/ld-linux-x86-64.so.2", "libtinfo.so.6"))
+			m.write("/usr/lib/x86_64-linux-gnu/libtinfo.so.6", elfFile(elfAMD64, ""))
+			m.owner("/usr/lib/x86_64-linux-gnu/libtinfo.so.6", 33, 33)
+		}, "shell-missing", nearMiss, "", 0},
 		{"near miss: a library of sshd elsewhere", func(m machine) {
 			m.program("/usr/sbin/sshd", elfWithLibrary(elfAMD64, "/lib64/ld-linux-x86-64.so.2", "libcrypto.so.3"))
-			m.write("/opt/ssl/lib/libcrypto.so.3", "")
+			m.write("/opt/ssl/lib/libcrypto.so.3", elfFile(elfAMD64, ""))
 			m.write("/etc/ld.so.conf.d/ssl.conf", "/opt/ssl/lib\n")
 		}, "sshd-library-missing", nearMiss, "", 0},
 	})

@@ -153,6 +153,18 @@ func pamModule(tree *diagnose.Tree, module string) string {
 	return ""
 }
 
+// moduleTrouble says why PAM cannot load a module, as the end of a sentence; empty where nothing is known against it.
+func moduleTrouble(tree *diagnose.Tree, module string) string {
+	at := pamModule(tree, module)
+	if at == "" {
+		return "does not exist"
+	}
+	if lost := findLostLibrary(tree, at); lost != nil {
+		return "cannot be loaded: " + lost.String()
+	}
+	return ""
+}
+
 // usesPAM says whether sshd asks PAM, and the system has it.
 func usesPAM(tree *diagnose.Tree) bool {
 	sshd := config.ReadSSHDConfig(tree)
@@ -196,14 +208,18 @@ func findPAM(s *diagnose.System) []diagnose.Finding {
 			if l.kind == "auth" && l.control != "include" && l.control != "substack" && byKey {
 				onlyPasswords(&f)
 			}
-		case l.silent || l.module == "" || pamModule(tree, l.module) != "" || reported[l.module] || !pamNeeds(l):
+		case l.silent || l.module == "" || reported[l.module] || !pamNeeds(l) || moduleTrouble(tree, l.module) == "":
 			continue
 		default:
 			reported[l.module] = true
 			f.ID = "pam-module-missing"
-			f.Title = fmt.Sprintf("The file %s needs the module %s of PAM, which does not exist.", place(l.file, l.line), l.module)
+			f.Title = fmt.Sprintf("The file %s needs the module %s of PAM, which %s.", place(l.file, l.line), l.module, moduleTrouble(tree, l.module))
 			f.Evidence[0].Text = strings.Join([]string{l.kind, l.control, l.module}, " ")
-			f.Evidence = append(f.Evidence, config.FileEvidence(path.Join("security", path.Base(l.module)), 0, "no folder of libraries has it"))
+			if at := pamModule(tree, l.module); at != "" {
+				f.Evidence = append(f.Evidence, config.FileEvidence(at, 0, moduleTrouble(tree, l.module)))
+			} else {
+				f.Evidence = append(f.Evidence, config.FileEvidence(path.Join("security", path.Base(l.module)), 0, "no folder of libraries has it"))
+			}
 			f.ByHand = "Install the package of the module, or take the line out of the stack."
 			switch {
 			case path.Base(l.module) == "pam_unix.so":

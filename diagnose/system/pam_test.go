@@ -12,7 +12,7 @@ import (
 // debianPAM adds Debian's stacks and their modules.
 func debianPAM(m machine) {
 	for _, module := range strings.Fields("unix deny permit nologin access cap loginuid limits env motd selinux shells systemd") {
-		m.write("/usr/lib/x86_64-linux-gnu/security/pam_"+module+".so", "\x7fELF")
+		m.write("/usr/lib/x86_64-linux-gnu/security/pam_"+module+".so", elfFile(elfAMD64, ""))
 	}
 	m.write("/etc/pam.d/common-auth", "# local\nauth\t[success=1 default=ignore]\tpam_unix.so nullok\nauth\trequisite\tpam_deny.so\nauth\trequired\tpam_permit.so\nauth\toptional\tpam_cap.so\n")
 	m.write("/etc/pam.d/common-account", "account\t[success=1 new_authtok_reqd=done default=ignore]\tpam_unix.so\naccount\trequisite\tpam_deny.so\naccount\trequired\tpam_permit.so\n")
@@ -40,6 +40,10 @@ func init() {
 	const module = "/usr/lib/x86_64-linux-gnu/security/pam_"
 	addAccessCases("debian-bios", []accessCase{
 		{"required module", pam(func(m machine) { m.remove(module + "limits.so") }), "pam-module-missing", blocks, "/etc/pam.d/sshd, line 9", 9},
+		{"required module, empty", pam(func(m machine) { m.write(module+"limits.so", "") }), "pam-module-missing", blocks, "/etc/pam.d/sshd, line 9", 9},
+		{"library of a required module", pam(func(m machine) {
+			m.write(module+"unix.so", elfWithLibrary(elfAMD64, "", "libtirpc.so.3"))
+		}), "pam-module-missing", blocks, "libtirpc.so.3", 2},
 		{"pam_unix", pam(func(m machine) { m.remove(module + "unix.so") }), "pam-module-missing", blocks, "/etc/pam.d/common-auth, line 2", 2},
 		{"near miss: optional, silent and for passwords", pam(func(m machine) { m.remove(module + "motd.so"); m.remove(module + "cap.so") }), "pam-module-missing", nearMiss, "", 0},
 		{"misspelt control", pam(func(m machine) { m.edit("/etc/pam.d/sshd", "account    required", "account    requird") }), "pam-config-broken", blocks, `"requird"`, 2},

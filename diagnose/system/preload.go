@@ -12,45 +12,6 @@ import (
 
 const preloadPath = "/etc/ld.so.preload"
 
-// lostLibrary returns a library that a program needs, directly or by another library, and that is in no folder of the dynamic loader; by is what
-// needs it. Both are empty where none is lost, or where the program cannot be read.
-func lostLibrary(s *diagnose.System, place string, depth int) (library, by string) {
-	done := map[string]bool{}
-	var look func(place string, depth int) (string, string)
-	look = func(place string, depth int) (string, string) {
-		if done[place] || len(done) > config.MaxLibraries {
-			return "", ""
-		}
-		done[place] = true
-		file, err := config.OpenReadAt(s.Files, place)
-		if err != nil {
-			return "", ""
-		}
-		program, err := config.ReadProgram(file)
-		_ = file.Close()
-		if err != nil {
-			return "", ""
-		}
-		folders := linkerFolders(s, place, program)
-		for _, name := range program.Libraries {
-			if name == "" || strings.Contains(name, "/") {
-				continue
-			}
-			at := linkedFile(s, folders, name)
-			if at == "" {
-				return name, place
-			}
-			if depth > 1 {
-				if lost, by := look(at, depth-1); lost != "" {
-					return lost, by
-				}
-			}
-		}
-		return "", ""
-	}
-	return look(place, depth)
-}
-
 // lookPreload finds a library of /etc/ld.so.preload whose own libraries are lost: then every program ends at its start, init too. The loader leaves
 // out a preloaded library that does not exist, or that is none for this machine.
 func lookPreload(s *diagnose.System) []diagnose.Finding {
@@ -72,15 +33,14 @@ func lookPreload(s *diagnose.System) []diagnose.Finding {
 			if machines := runnableMachines[s.KernelArch]; err != nil || len(machines) > 0 && program.Machine != machines[0] {
 				continue
 			}
-			library, by := lostLibrary(s, name, 3)
-			if library == "" {
+			lost := findLostLibrary(s.Files, name)
+			if lost == nil {
 				continue
 			}
 			return []diagnose.Finding{{
 				ID: "preload-library-broken", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.95,
-				Title: fmt.Sprintf("Line %d of %s loads %s into every program, and its library %s is lost, so that no program starts.", i+1, preloadPath, name, library),
-				Evidence: []diagnose.Evidence{config.FileEvidence(preloadPath, i+1, name),
-					config.FileEvidence(by, 0, "it needs "+library+", which is in no folder of libraries")},
+				Title:    fmt.Sprintf("Line %d of %s loads %s into every program, and %s, so that no program starts.", i+1, preloadPath, name, lost),
+				Evidence: append([]diagnose.Evidence{config.FileEvidence(preloadPath, i+1, name)}, lost.evidence()...),
 				Explains: []string{"sshd-library-missing"},
 				Repair:   repairFiles(fmt.Sprintf("Remove line %d of %s.", i+1, preloadPath), preloadPath),
 				ByHand:   "Remove the line, or install the package that brings the library.",
@@ -103,7 +63,7 @@ func linkerOf(s *diagnose.System) string {
 	return ""
 }
 
-// findSSHDLibraries finds a sshd, or a shell of an account, one of whose libraries is lost.
+// findSSHDLibraries finds a sshd that does not start, because a file that it needs is lost or damaged.
 func findSSHDLibraries(s *diagnose.System) []diagnose.Finding {
 	programs := []string{sshdProgram(s.Files), "/usr/lib/openssh/sshd-session", "/usr/libexec/openssh/sshd-session"}
 	for _, name := range programs {
@@ -111,15 +71,15 @@ func findSSHDLibraries(s *diagnose.System) []diagnose.Finding {
 		if name == "" || err != nil {
 			continue
 		}
-		library, by := lostLibrary(s, place, 1)
-		if library == "" || mountMayHold(s, "/usr/lib") {
+		lost := findLostLibrary(s.Files, place)
+		if lost == nil || mountMayHold(s, "/usr/lib") {
 			continue
 		}
 		return []diagnose.Finding{{
 			ID: "sshd-library-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,
-			Title:    fmt.Sprintf("The program %s needs the library %s, which is in no folder of libraries, so that it does not start.", by, library),
-			Evidence: []diagnose.Evidence{config.FileEvidence(by, 0, "it needs "+library)},
-			ByHand:   "Install the package that brings the library again.",
+			Title:    fmt.Sprintf("The server sshd does not start, because %s.", lost),
+			Evidence: lost.evidence(),
+			ByHand:   "Install the package that brings the file again.",
 		}}
 	}
 	return nil

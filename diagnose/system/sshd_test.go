@@ -45,15 +45,15 @@ func init() {
 		},
 			"sshd-config-invalid", blocks, "/etc/ssh/sshd_config.d/50-local.conf, line 2", 2},
 		{"keyword of a later release", func(m machine) {
-			m.program("/usr/sbin/sshd", "\x00permitrootlogin\x00authorizedkeysfile\x00x11displayoffset\x00include\x00kbdinteractiveauthentication\x00usepam\x00x11forwarding\x00printmotd\x00acceptenv\x00subsystem\x00")
+			m.program("/usr/sbin/sshd", elfFile(elfAMD64, "")+"\x00permitrootlogin\x00authorizedkeysfile\x00x11displayoffset\x00include\x00kbdinteractiveauthentication\x00usepam\x00x11forwarding\x00printmotd\x00acceptenv\x00subsystem\x00")
 			m.add("/etc/ssh/sshd_config", "RequiredRSASize 2048\n")
 		}, "sshd-config-invalid", blocks, "installed release", 8},
 		{"cipher of another release", func(m machine) {
-			m.program("/usr/sbin/sshd", "\x00permitrootlogin\x00authorizedkeysfile\x00x11displayoffset\x00include\x00kbdinteractiveauthentication\x00usepam\x00x11forwarding\x00printmotd\x00acceptenv\x00subsystem\x00ciphers\x00aes128-ctr\x00")
+			m.program("/usr/sbin/sshd", elfFile(elfAMD64, "")+"\x00permitrootlogin\x00authorizedkeysfile\x00x11displayoffset\x00include\x00kbdinteractiveauthentication\x00usepam\x00x11forwarding\x00printmotd\x00acceptenv\x00subsystem\x00ciphers\x00aes128-ctr\x00")
 			m.add("/etc/ssh/sshd_config", "Ciphers aes128-ctr,arcfour\n")
 		}, "sshd-config-invalid", blocks, `"arcfour"`, 8},
 		{"near miss: keyword of a vendor", func(m machine) {
-			m.program("/usr/sbin/sshd", "\x00permitrootlogin\x00authorizedkeysfile\x00x11displayoffset\x00include\x00kbdinteractiveauthentication\x00usepam\x00x11forwarding\x00printmotd\x00acceptenv\x00subsystem\x00hpndisabled\x00")
+			m.program("/usr/sbin/sshd", elfFile(elfAMD64, "")+"\x00permitrootlogin\x00authorizedkeysfile\x00x11displayoffset\x00include\x00kbdinteractiveauthentication\x00usepam\x00x11forwarding\x00printmotd\x00acceptenv\x00subsystem\x00hpndisabled\x00")
 			m.add("/etc/ssh/sshd_config", "HPNDisabled no\n")
 		}, "sshd-config-invalid", nearMiss, "", 0},
 		{"near miss: odd and right", sshd("port=22\n\tPERMITROOTLOGIN \"without-password\" # really\nListenAddress [::]:22\nListenAddress 0.0.0.0\nMaxStartups 10:30:100\n" +
@@ -145,11 +145,11 @@ func init() {
 			m.write("/usr/lib/sysusers.d/openssh-server.conf", "u sshd - \"privilege separation\" /run/sshd\n")
 		}, "sshd-user-missing", nearMiss, "", 0},
 		{"unsafe folder", func(m machine) {
-			m.program("/usr/sbin/sshd", "\x00/var/empty/sshd\x00")
+			m.program("/usr/sbin/sshd", elfFile(elfAMD64, "")+"\x00/var/empty/sshd\x00")
 			m.folder("/var/empty/sshd", 0o777)
 		}, "sshd-folder-unsafe", blocks, "0777", 0},
 		{"near miss: safe folder", func(m machine) {
-			m.program("/usr/sbin/sshd", "\x00/var/empty/sshd\x00")
+			m.program("/usr/sbin/sshd", elfFile(elfAMD64, "")+"\x00/var/empty/sshd\x00")
 			m.folder("/var/empty/sshd", 0o711)
 		}, "sshd-folder-unsafe", nearMiss, "", 0},
 	})
