@@ -108,7 +108,7 @@ RACE := -race $(foreach module,modernc.org/libc modernc.org/memory modernc.org/s
 
 # Packages that call programs, salvor itself among them, those of an agent's steps, and the rules of a diagnosis share no memory among
 # goroutines: their tests run without the race detector, and all others under it. No test runs both ways, but for the sweeps. make soak has all under the race detector.
-CALLING := . ./cmd/salvor ./diagnose/... ./agent/disk ./agent/efi ./agent/examine ./agent/image ./agent/inventory ./agent/repair ./agent/step ./boot/media \
+CALLING := . ./cmd/salvor ./diagnose/... ./agent/disk ./agent/efi ./agent/examine ./agent/image ./agent/inventory ./agent/repair ./agent/sandbox ./agent/step ./boot/media \
 	./repair/... ./storage/tgt ./wire/loose ./test/advisory ./test/canary ./test/causes ./test/crash ./test/fault ./test/gettingstarted ./test/gophercloud \
 	./test/metal ./test/mutants ./test/preflight ./test/recipes ./test/reportschema ./test/runner ./test/sentence ./test/stress ./test/systemd ./test/tenant \
 	./test/trouble
