@@ -49,8 +49,8 @@ func newStack(data *networkdata.Data, r *report) *stack {
 	return &stack{data: data, made: map[string]netlink.Link{}, members: map[string]bool{}, report: r}
 }
 
-// make finds the NICs that are not known yet, makes bonds and VLANs on the links that are there, and sets all of them up. It returns the ids of
-// those that are new.
+// make finds the NICs that are not known yet, makes bonds and VLANs on the links that are there, and sets all of them up. make returns the ids of
+// the links that are new.
 func (s *stack) make() (came []string) {
 	present, err := listNICs()
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 	// maxOutput is how much of the end of an output is kept, in bytes; maxEnvironment bounds the variables of a program.
 	maxOutput      = 4 << 10
 	maxEnvironment = 64
-	// sourceDate is the time that programs put into what they make, so that it is the same each time: 2020-01-01.
+	// sourceDate is the time, 2020-01-01, that programs write into their files, so that two runs write the same bytes.
 	sourceDate = "1577836800"
 )
 

@@ -1,5 +1,5 @@
 // Package sandbox runs programs of an installed system on its mounted root, in namespaces of their own. A program has no network, and bounds of time,
-// memory, output and processes. It sees no device but those that its caller names. The package must not know repairs, examinations or rules.
+// memory, output and processes. A program sees only the devices that its caller names. The package must not know repairs, examinations or rules.
 package sandbox
 
 import (
@@ -359,7 +359,7 @@ const lowPriority = 10
 // A program that writes to a device is refused by a kernel without Landlock, where it could write to each device that it is shown.
 func dropRights(memory int64, writable []string, writesDevice bool) error {
 	for resource, limit := range map[int]uint64{
-		// Memory that a process alone may write: its data, and not the files that it maps.
+		// RLIMIT_DATA bounds the memory that a process alone may write, without the files that the process maps.
 		unix.RLIMIT_DATA: uint64(memory), unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_MEMLOCK: 0, unix.RLIMIT_MSGQUEUE: 0,
 	} {
 		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {

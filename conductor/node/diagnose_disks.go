@@ -69,7 +69,7 @@ const (
 	examineDeadline = 20 * time.Minute
 )
 
-// examination is what the agent found, or whether it is still at it. It only looks, so one that is asked twice does no harm.
+// examination is what the agent found, or whether it is still at it. An examination only looks, so the same examination may be asked for twice.
 func (c diagnosisOperations) examination(ctx context.Context, m *managedNode, id string, keys secret.Value) (found *diagnose.Examination, wait bool, err error) {
 	ctx, end := answer.Begin(ctx)
 	defer end()

@@ -15,11 +15,11 @@ func FuzzSSHDConfig(f *testing.F) {
 		tree := diagnose.NewTree(fstest.MapFS{"etc/ssh/sshd_config": {Data: []byte(text)}, "etc/ssh/a.conf": {Data: []byte("Include *.conf\n" + text)}})
 		c := ReadSSHDConfig(tree)
 		if c.files > MaxConfigFiles+1000 {
-			t.Errorf("%d files", c.files)
+			t.Errorf("the configuration %q: %d files read, want %d at most", text, c.files, MaxConfigFiles+1000)
 		}
 		for _, s := range c.settings {
 			if s.Line < 1 || s.Keyword == "" {
-				t.Errorf("%+v", s)
+				t.Errorf("the configuration %q: a setting with line %d and keyword %q, want a line from 1 on and a keyword", text, s.Line, s.Keyword)
 			}
 		}
 		c.Ports()

@@ -234,7 +234,7 @@ func mistype(r *rand.Rand, line string) string {
 	return line + pick(r, []string{"x", " x", "\\", "\"", ":"})
 }
 
-// Apply makes the change in a system. other is the one that the change was drawn with.
+// Apply makes the change in a system. other is the tree of another release with which the change was drawn.
 func (c SystemChange) Apply(system *os.Root, other fs.FS) error {
 	info, err := system.Lstat(c.Path)
 	if err != nil {

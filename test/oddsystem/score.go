@@ -18,7 +18,7 @@ type Rung struct {
 	Name string
 	// Asks says who answers.
 	Asks string
-	// Stages are those at which a diagnosis may place what this rung shows.
+	// Stages are the stages at which a diagnosis may place a fault of this rung.
 	Stages []diagnose.Stage
 	// Blocks: without this rung the machine does not boot, or its owner does not come in over ssh.
 	Blocks bool

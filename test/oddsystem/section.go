@@ -16,7 +16,7 @@ func PutSection(page []byte, section string) []byte {
 	return append(append(bytes.Clone(before), section...), after...)
 }
 
-// CutSection cuts the section out of a page: what stands before its place, and what stands after.
+// CutSection cuts the section out of a page, and returns the text before the section and the text after the section.
 func CutSection(page []byte) (before, after []byte) {
 	if at := bytes.Index(page, []byte(SectionTitle+"\n")); at >= 0 {
 		rest := page[at+len(SectionTitle):]
