@@ -23,6 +23,7 @@ import (
 	"salvor/sim/fleet"
 	"salvor/test/must"
 	"salvor/test/program"
+	"salvor/wire/loose"
 )
 
 const (
@@ -35,14 +36,16 @@ const (
 )
 
 // lies are answers to the question for an agent's commands: lists without number in the parameters of a command, in its outcome, in a member that
-// nobody knows, and one in the other.
+// nobody knows, and one in the other; and texts in as many values as are allowed, and in one value, which are received to their end.
 func lies() (all [][]byte) {
 	const command = `{"id":"1","command_name":"x","command_status":"RUNNING","command_params":%s,"command_result":%s}`
 	lists := strings.Repeat("[],", lieSize/3) + "[]"
+	const allowed = loose.MaxValues - 10
+	texts := strings.Repeat(`"`+strings.Repeat("x", lieSize/allowed-3)+`",`, allowed)
 	deep := strings.Repeat("[", lieSize/2) + strings.Repeat("]", lieSize/2)
 	for _, lie := range []string{
 		`{"commands":[` + fmt.Sprintf(command, `{"a":[`+lists+`]}`, "null") + `]}`, `{"commands":[` + fmt.Sprintf(command, "{}", `{"a":[`+lists+`]}`) + `]}`,
-		`{"commands":[],"more":[` + lists + `]}`, `{"commands":[` + lists + `]}`, `{"commands":[` + fmt.Sprintf(command, "{}", deep) + `]}`,
+		`{"commands":[],"more":[` + lists + `]}`, `{"commands":[],"more":[` + texts + `""]}`, `{"commands":[],"more":"` + strings.Repeat("x", lieSize) + `"}`, `{"commands":[` + lists + `]}`, `{"commands":[` + fmt.Sprintf(command, "{}", deep) + `]}`,
 	} {
 		all = append(all, []byte(lie))
 	}

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"unicode"
+	"unicode/utf8"
 
 	"salvor/problem"
 	"salvor/wire/loose"
@@ -26,7 +28,8 @@ const (
 )
 
 // Read reads an answer of at most limit bytes, which has at most loose.MaxValues values if it is JSON. The memory for the bytes, and for the values
-// that the caller will decode, is taken from the share. A share of nil takes no memory from the budget.
+// that the caller will decode, is taken from the share. A share of nil takes no memory from the budget. Read stops at the first value too many, so
+// the rest of a hostile answer is neither received nor decrypted.
 //
 // The error is ErrTooLarge, one of Grow, or that of the reader.
 func Read(ctx context.Context, s *Share, from io.Reader, limit int64) ([]byte, error) {
@@ -37,14 +40,18 @@ func Read(ctx context.Context, s *Share, from io.Reader, limit int64) ([]byte, e
 func ReadUpTo(ctx context.Context, s *Share, from io.Reader, limit int64, values int) ([]byte, error) {
 	from = io.LimitReader(from, limit+1)
 	buffer := make([]byte, 0, min(firstBuffer, limit+1))
+	var counted meter
 	for {
 		n, err := from.Read(buffer[len(buffer):cap(buffer)])
+		counted.add(buffer[len(buffer):len(buffer)+n], values)
 		buffer = buffer[:len(buffer)+n]
 		switch {
 		case int64(len(buffer)) > limit:
 			return nil, ErrTooLarge
+		case counted.values > values:
+			return nil, problem.Unavailablef("the answer holds more than %d values", values)
 		case err == io.EOF:
-			return buffer, s.growValues(ctx, buffer, values)
+			return buffer, s.Grow(ctx, valueCost*int64(counted.values))
 		case err != nil:
 			return nil, err
 		}
@@ -58,22 +65,23 @@ func ReadUpTo(ctx context.Context, s *Share, from io.Reader, limit int64, values
 	}
 }
 
-// growValues takes the memory for the values of a text, and refuses a text with too many.
-func (s *Share) growValues(ctx context.Context, text []byte, most int) error {
-	if !isJSON(text) {
-		return nil
-	}
-	count := loose.CountValues(text, most)
-	if count > most {
-		return problem.Unavailablef("the answer holds more than %d values", most)
-	}
-	return s.Grow(ctx, valueCost*int64(count))
+// meter counts the values of an answer while it comes. A text that begins neither as a list nor as an object has none that count.
+type meter struct {
+	begun, isJSON bool
+	counter       loose.ValueCounter
+	values        int
 }
 
-// isJSON tells whether a text begins as a list or an object. Any other text is one value at most.
-func isJSON(text []byte) bool {
-	text = bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), " \t\r\n")
-	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
+func (m *meter) add(piece []byte, most int) {
+	if !m.begun {
+		// A byte order mark may be cut in two, so its bytes are skipped one by one.
+		piece = bytes.TrimLeftFunc(piece, func(r rune) bool { return r == '\ufeff' || r == utf8.RuneError || unicode.IsSpace(r) })
+		m.begun = len(piece) > 0
+		m.isJSON = m.begun && (piece[0] == '{' || piece[0] == '[')
+	}
+	if m.isJSON {
+		m.values = m.counter.Add(piece, most)
+	}
 }
 
 // Admit takes the memory for the values of a text that the caller has already read, and refuses a text of more than most values.

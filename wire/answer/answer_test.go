@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"salvor/problem"
@@ -46,6 +47,35 @@ func TestReadBounds(t *testing.T) {
 	if _, err := Read(t.Context(), nil, io.MultiReader(strings.NewReader("{"), broken{}), 9); !errors.Is(err, errBroken) {
 		t.Errorf("a reader that breaks off: want its error, got %v", err)
 	}
+}
+
+// TestReadStopsAtTheFirstValueTooMany: the rest of a hostile answer is not received.
+func TestReadStopsAtTheFirstValueTooMany(t *testing.T) {
+	t.Parallel()
+	const most = 1000
+	for name, begin := range map[string]string{"lists": `{"a":[`, "a mark before them": "\xef\xbb\xbf \n[", "blanks before them": strings.Repeat(" ", 3*firstBuffer) + "["} {
+		endless := &counted{from: io.MultiReader(strings.NewReader(begin), opening{})}
+		_, err := ReadUpTo(t.Context(), nil, iotest.OneByteReader(endless), 24<<20, most)
+		if got, want := endless.bytes, len(begin)+most+1; !problem.Is(err, problem.Unavailable) || got > want {
+			t.Errorf("%s: want a refusal after at most %d bytes, got %v after %d", name, want, err, got)
+		}
+	}
+}
+
+// opening is a text that begins lists without an end.
+type opening struct{}
+
+func (opening) Read(b []byte) (int, error) { return copy(b, "["), nil }
+
+type counted struct {
+	from  io.Reader
+	bytes int
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.from.Read(b)
+	c.bytes += n
+	return n, err
 }
 
 var errBroken = errors.New("broken")

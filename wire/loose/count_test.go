@@ -2,6 +2,7 @@ package loose
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,6 +35,16 @@ func TestCountValues(t *testing.T) {
 		}
 		if got, want := CountValues([]byte(text), MaxValues), countOf(value); got != want {
 			t.Errorf("CountValues(%s): want %d, got %d", text, want, got)
+		}
+		for size := 1; size <= 3; size++ {
+			var c ValueCounter
+			got := 0
+			for piece := range slices.Chunk([]byte(text), size) {
+				got = c.Add(piece, MaxValues)
+			}
+			if want := countOf(value); got != want {
+				t.Errorf("%s in pieces of %d bytes: want %d values, got %d", text, size, want, got)
+			}
 		}
 	}
 	bomb := []byte(`{"a":[` + strings.Repeat("[],", 8<<20) + `[]]}`)
