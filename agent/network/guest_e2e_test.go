@@ -260,14 +260,6 @@ func goBuild(t *testing.T, args ...string) {
 	}
 }
 
-// seedOf hands SALVOR_SEED on to the guest, as a kernel parameter that becomes a variable of init.
-func seedOf() string {
-	if seed := os.Getenv("SALVOR_SEED"); seed != "" {
-		return " SALVOR_SEED=" + seed
-	}
-	return ""
-}
-
 // boot runs the machine to its end and gives what it said.
 func boot(t *testing.T, dir string) string {
 	t.Helper()
@@ -279,7 +271,8 @@ func boot(t *testing.T, dir string) string {
 	defer cancel()
 	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", "512", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-kernel", filepath.Join(dir, ramdisk.FileKernel), "-initrd", filepath.Join(dir, "both"),
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/test-init SALVOR_INPUTS=" + cmp.Or(os.Getenv("SALVOR_INPUTS"), inputs) + seedOf(),
+		"-append", "console=ttyS0 quiet panic=-1 rdinit=/test-init SALVOR_INPUTS=" + cmp.Or(os.Getenv("SALVOR_INPUTS"), inputs) + // kernel parameters that become variables of init
+			" SALVOR_SEED=" + strconv.FormatUint(oddSeed(t), 10),
 	}
 	for i, name := range []string{"drive", "fat4096", "iso4096"} { // the order of slots is that of the names vda, vdb and vdc
 		device := fmt.Sprintf("virtio-blk-pci,addr=%d,drive=%s", 0x10+i, name)

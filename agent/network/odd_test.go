@@ -204,16 +204,22 @@ func (w *oddWorker) ask(in oddInput) oddResult {
 	return result
 }
 
+// oddSeed is SALVOR_SEED, else the seed of a new run for make odd, else that of the sample, which is the same each time.
+func oddSeed(t *testing.T) uint64 {
+	t.Helper()
+	if text := os.Getenv("SALVOR_SEED"); text != "" {
+		return must.Get(strconv.ParseUint(text, 10, 64))(t)
+	}
+	if os.Getenv("SALVOR_SWEEP") == "whole" {
+		return rand.Uint64()
+	}
+	return 1
+}
+
 // runOddNetworks runs inputs of the bases in several machines at once, the bases as they are first.
 func runOddNetworks(t *testing.T, bases []odd.NetworkBase, count, machines int) {
 	t.Helper()
-	seed := uint64(1) // a sample is the same each time
-	if os.Getenv("SALVOR_SWEEP") == "whole" {
-		seed = rand.Uint64()
-	}
-	if text := os.Getenv("SALVOR_SEED"); text != "" {
-		seed = must.Get(strconv.ParseUint(text, 10, 64))(t)
-	}
+	seed := oddSeed(t)
 	t.Logf("SALVOR_SEED=%d, %d inputs", seed, count)
 	numbers := make(chan int)
 	var failures atomic.Int32
