@@ -1,6 +1,6 @@
 // Command runner runs go test for make and CI. It prints what go test prints without -v, and keeps how long each test took for
 // "make times". With -again it runs a test that failed once more, alone, because a test with real machines may fail by the load
-// of its neighbours. At most three tests of a CI run get a second try: a fourth failure ends the run at once. Nothing acquits a data race, a
+// of its neighbours. SALVOR_BESIDE names a file on which tests that run beside hold a lock until they end. At most three tests of a CI run get a second try: a fourth failure ends the run at once. Nothing acquits a data race, a
 // panic or a fatal error. -new forgets what former runs left.
 //
 //	runner [-name NAME] [-again] -- GO-TEST-FLAGS... -- PACKAGES...
@@ -115,7 +115,23 @@ func runTests(ctx context.Context, args []string, out io.Writer) error {
 	if err := appendNames(filepath.Join(o.dir, failedFile), namesOf(first.failed)); err != nil {
 		return err
 	}
+	if err := awaitBeside(os.Getenv("SALVOR_BESIDE")); err != nil {
+		return err
+	}
 	return runAgain(ctx, o, first.failed, out)
+}
+
+// awaitBeside waits until the tests have ended that make ci runs beside these: they hold a lock on the file. Without a file, none run.
+func awaitBeside(file string) error {
+	if file == "" {
+		return nil
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 }
 
 // runAgain runs each failed test alone. A test that passes is noted as flaky; the first test that fails again ends the run.

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"salvor/test/must"
 )
@@ -55,6 +58,7 @@ func newProbe(t *testing.T) string {
 	must.OK(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module probe\n\ngo 1.26\n"), 0o644))
 	must.OK(t, os.WriteFile(filepath.Join(dir, "probe_test.go"), []byte(tests), 0o644))
 	t.Chdir(dir)
+	t.Setenv("SALVOR_BESIDE", "") // make ci runs these tests beside others
 	return dir
 }
 
@@ -82,6 +86,33 @@ func TestFailedTestRunsAgainAlone(t *testing.T) {
 	}
 	if got := flakyOf(t, dir); got != "flaky: probe.TestOnceA\n" {
 		t.Errorf("flaky tests: want probe.TestOnceA alone, got %q", got)
+	}
+}
+
+// TestSecondTryAwaitsItsNeighbours: a failed test runs again when the tests have ended that run beside it, which hold a lock until then.
+func TestSecondTryAwaitsItsNeighbours(t *testing.T) {
+	dir := newProbe(t)
+	beside := filepath.Join(dir, "beside")
+	t.Setenv("SALVOR_BESIDE", beside)
+	neighbour := must.Get(os.Create(beside))(t)
+	must.OK(t, syscall.Flock(int(neighbour.Fd()), syscall.LOCK_EX))
+	at := must.Get(neighbour.Stat())(t).Sys().(*syscall.Stat_t)
+	waiting := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d `, at.Ino))
+	done := make(chan string)
+	go func() {
+		err, _ := probe(t, dir, "OnceA", "-again")
+		done <- err
+	}()
+	for !waiting.Match(must.Get(os.ReadFile("/proc/locks"))(t)) {
+		select {
+		case err := <-done:
+			t.Fatalf("want the second try to wait for the lock, got an end with the error %s", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	must.OK(t, neighbour.Close())
+	if err := <-done; err != "<nil>" {
+		t.Errorf("when the neighbours have ended: want no error, got %s", err)
 	}
 }
 
