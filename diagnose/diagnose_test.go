@@ -74,6 +74,19 @@ func TestExcerpt(t *testing.T) {
 	}
 }
 
+// TestReason: a long reason keeps its end, which says what to do, and hides secrets.
+func TestReason(t *testing.T) {
+	t.Parallel()
+	long := "the kernel /srv/kernel cannot be opened: " + strings.Repeat("and so on ", 200) + "password=hunter2; run salvor ramdisk build"
+	got := Reason(long)
+	if len(got) > maxReason || !strings.HasPrefix(got, "the kernel /srv/kernel") || !strings.HasSuffix(got, "password="+Masked+" run salvor ramdisk build") {
+		t.Errorf("a reason of %d bytes: want at most %d with both ends and no secret, got %d: %s", len(long), maxReason, len(got), got)
+	}
+	if short := "no \x1b[31mramdisk"; Reason(short) != "no ?[31mramdisk" {
+		t.Errorf("Reason(%q): got %q", short, Reason(short))
+	}
+}
+
 // Links of a stranger's disk lead nowhere but into the disk itself.
 func TestTreeStaysInside(t *testing.T) {
 	files := NewTree(fstest.MapFS{

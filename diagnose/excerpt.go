@@ -3,6 +3,8 @@ package diagnose
 import (
 	"strings"
 	"unicode"
+
+	"salvor/problem"
 )
 
 // maxExcerpt bounds a text of a report, in bytes.
@@ -16,6 +18,12 @@ func Excerpt(text string) string { return excerpt(text, false) }
 // or an equals sign only.
 func Sentence(text string) string { return excerpt(text, true) }
 
+// maxReason bounds the reason of a gap, in bytes. A reason holds what failed, why, and what to do.
+const maxReason = 800
+
+// Reason is Excerpt for the reason why something was not examined. A reason that is too long loses its middle, because its end says what to do.
+func Reason(text string) string { return problem.Abridge(mask(text, 8*maxReason, false), maxReason) }
+
 // Line is Excerpt for a line of a file. Where the format of the file says which fields are harmless, only these are shown: a list of names that are
 // secret never ends, and a list of names that are harmless does.
 func Line(path, text string) string {
@@ -27,16 +35,22 @@ func Line(path, text string) string {
 }
 
 func excerpt(text string, prose bool) string {
-	text = strings.TrimSpace(shorten(text, 8*maxExcerpt)) // what lies behind is cut anyway
+	shown := mask(text, 8*maxExcerpt, prose) // what lies behind is cut anyway
+	if len(shown) <= maxExcerpt {
+		return shown
+	}
+	return strings.ToValidUTF8(shown[:maxExcerpt-3], "") + "..."
+}
+
+// mask makes one line of the first bytes of a text, without control characters and without what looks like a secret.
+func mask(text string, most int, prose bool) string {
+	text = strings.TrimSpace(shorten(text, most))
 	shown := maskSecrets(replaceUnprintable(text), prose)
 	// A character that nobody sees may part the name of a secret: pass(U+200B)word=.
 	if stripped := maskSecrets(stripInvisible(text), prose); strings.Count(stripped, Masked) > strings.Count(shown, Masked) {
 		shown = stripped
 	}
-	if len(shown) <= maxExcerpt {
-		return shown
-	}
-	return strings.ToValidUTF8(shown[:maxExcerpt-3], "") + "..."
+	return shown
 }
 
 func shorten(text string, most int) string { return text[:min(len(text), most)] }

@@ -38,7 +38,7 @@ const disks = "disks"
 
 // AddGap notes why something was not examined.
 func (r *Record) AddGap(what, why string) {
-	r.Report.NotExamined = append(r.Report.NotExamined, Gap{What: what, Why: Excerpt(why)})
+	r.Report.NotExamined = append(r.Report.NotExamined, Gap{What: what, Why: Reason(why)})
 }
 
 // AddDiskGap notes why the disks were not examined.

@@ -126,7 +126,7 @@ func (x *Examination) Sanitize() Examination {
 		out.Disks = append(out.Disks, d)
 	}
 	for _, g := range x.NotExamined[:min(len(x.NotExamined), maxParts)] {
-		out.NotExamined = append(out.NotExamined, Gap{What: Excerpt(g.What), Why: Excerpt(g.Why)})
+		out.NotExamined = append(out.NotExamined, Gap{What: Excerpt(g.What), Why: Reason(g.Why)})
 	}
 	strange := 0
 	for _, s := range x.Systems[:min(len(x.Systems), maxParts)] {

@@ -47,7 +47,7 @@ func (u *unreadFiles) note(place string, err error) error {
 }
 
 func (u *unreadFiles) noteGap(what, why string) {
-	gap := Gap{What: Excerpt(what), Why: Excerpt(why)}
+	gap := Gap{What: Excerpt(what), Why: Reason(why)}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.gaps) < maxUnread && !slices.Contains(u.gaps, gap) {
@@ -154,7 +154,7 @@ func dropUnread(t *Tree, found []Finding) ([]Finding, []Gap) {
 			gaps = append(gaps, Gap{What: "more files", Why: "they could not be read"})
 			break
 		}
-		gaps = append(gaps, Gap{What: Excerpt(place), Why: Excerpt(errs[place].Error())})
+		gaps = append(gaps, Gap{What: Excerpt(place), Why: Reason(errs[place].Error())})
 	}
 	return found, gaps[:min(len(gaps), maxParts)]
 }

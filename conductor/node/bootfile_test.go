@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"salvor/boot/netboot"
+	"salvor/diagnose"
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
@@ -97,8 +98,8 @@ func (b *bench) touchable() string {
 }
 
 // TestEachMissingBootFile: for each boot method, firmware mode and operation, each file that the firmware will ask for is missing in turn. The API, validate,
-// the doctor and the first action refuse in the same sentence, and the machine is as it was. A diagnosis boots its machine by a rescue. A node that boots from
-// its volumes needs a ramdisk for all operations but its deployments.
+// the doctor and the first action refuse in the same sentence, and the machine is as it was. So does a diagnosis, which boots its machine by a rescue. A node
+// that boots from its volumes needs a ramdisk for all operations but its deployments.
 func TestEachMissingBootFile(t *testing.T) {
 	t.Parallel()
 	for file, pkg := range map[string]string{netboot.DebianLoaders.Stub: "systemd-boot-efi", netboot.DebianLoaders.Isolinux: "isolinux", netboot.DebianLoaders.Ldlinux: "syslinux-common"} {
@@ -137,6 +138,9 @@ func TestEachMissingBootFile(t *testing.T) {
 					hidden := filepath.Join(dir, file)
 					must.OK(t, os.Rename(hidden, hidden+".hidden"))
 					b.refusedEverywhere(t, w, file)
+					if w.name == "rescue" {
+						b.diagnosisRefused(t, w, file)
+					}
 					must.OK(t, os.Rename(hidden+".hidden", hidden))
 				}
 			})
@@ -215,4 +219,19 @@ func (b *bench) refusedEverywhere(t *testing.T, w ramdiskOperation, file string)
 	change(t, b, func(n *metal.Node) {
 		n.ProvisionState, n.TargetProvision, n.LastError = w.from, w.from.Info().Target, ""
 	})
+}
+
+// diagnosisRefused wants the report of a diagnosis with a reboot to say the sentence of the doctor, and the machine to be as it was.
+func (b *bench) diagnosisRefused(t *testing.T, rescue ramdiskOperation, file string) {
+	t.Helper()
+	before, sentence := b.touchable(), b.refusals(t, rescue)
+	must.Get(b.nodes.Diagnose(t.Context(), b.node, metal.DiagnoseArgs{Reboot: true}, record.Asker{}))(t)
+	b.ends(t)
+	d, n := b.diagnosis(t), b.stored(t)
+	if sentence == "" || !strings.Contains(gapsOf(d), sentence) || d.Report.Verdict.Outcome != diagnose.NothingFound {
+		t.Errorf("%s is missing: the diagnosis says %s with the gaps %q, want %q", file, d.Report.Verdict.Outcome, gapsOf(d), sentence)
+	}
+	if after := b.touchable(); after != before || n.ProvisionState != metal.Active || n.Rescue != nil {
+		t.Errorf("%s is missing: the diagnosis left the node %s and the machine %s, want active and %s", file, n.ProvisionState, after, before)
+	}
 }

@@ -48,7 +48,7 @@ func (c diagnosisOperations) readBMC(ctx context.Context, r *job.Run, m *managed
 	seen, gaps := c.lookAt(ctx, m)
 	symptoms, err := c.consoleFindings(ctx, m)
 	if err != nil {
-		gaps = append(gaps, diagnose.Gap{What: "console", Why: diagnose.Excerpt(problem.Public(err))})
+		gaps = append(gaps, diagnose.Gap{What: "console", Why: diagnose.Reason(problem.Public(err))})
 	}
 	return job.Done(c.note(ctx, r, func(d *metal.Diagnosis) {
 		if len(d.Report.Symptoms()) == 0 { // a text that came with the request goes before the kept one
@@ -83,7 +83,7 @@ func (c diagnosisOperations) lookAt(ctx context.Context, m *managedNode) (machin
 		bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 		defer cancel()
 		if err := read(bounded); err != nil && !problem.Is(err, problem.Unsupported) {
-			gaps = append(gaps, diagnose.Gap{What: name, Why: diagnose.Excerpt(problem.Public(err))})
+			gaps = append(gaps, diagnose.Gap{What: name, Why: diagnose.Reason(problem.Public(err))})
 		}
 	}
 	if m.power != nil {

@@ -34,7 +34,7 @@ func (c diagnosisRecords) collect(ctx context.Context, m *managedNode, seen *mac
 		read func(context.Context, *metal.Node, *machine.State) error
 	}{{"the stored inventory", c.readInventory}, {"the timeline", c.readChanges}, {"the network_data of the config drive", c.readDriveNetwork}} {
 		if err := part.read(ctx, m.node, seen); err != nil {
-			gaps = append(gaps, diagnose.Gap{What: part.name, Why: diagnose.Excerpt(problem.Public(err))})
+			gaps = append(gaps, diagnose.Gap{What: part.name, Why: diagnose.Reason(problem.Public(err))})
 		}
 	}
 	return gaps
