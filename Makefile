@@ -164,7 +164,7 @@ e2e: build ## tests with real machines (QEMU) and namespaces, two at a time; E2E
 # Each boot method once (the demos have virtual media, UEFI HTTP and iPXE), one server rescued, one evacuation, one repair, the Debian package.
 FIRST_TIER := TestDemoUEFIMedia|TestDemoUEFI|TestDemoIPMI|TestDemoServer|TestDemoEvacuate|TestDemoRepair|TestPackages
 e2e-first: build ## the first tier of e2e, which CI runs
-	E2E='^($(FIRST_TIER))$$' test/e2e.sh
+	E2E='^($(FIRST_TIER))$$' E2E_PAIRS=1 test/e2e.sh
 
 interop: build ## the tests of tempest, ironicclient and openstacksdk against salvor under keystone; SUITE=NAME, ONLY=WORDS choose
 	test/interop.sh

@@ -29,12 +29,17 @@ say() { printf '%7s s  %s\n' "$(seconds)" "$*"; }
 proof() { printf '%7s s  proof: %s\n' "$(seconds)" "$*"; }
 die() { echo "demo: $*" >&2; exit 1; }
 
-# build_ramdisk PROFILE: builds $ramdisk, unless it is there and not older than the agent.
+# build_ramdisk PROFILE: builds $ramdisk, unless it is there and not older than the agent. Two demos that run at once build it once.
 build_ramdisk() {
+	local lock
+	mkdir -p build
+	exec {lock}>"$ramdisk.lock"
+	flock "$lock"
 	if [ ! -f "$ramdisk/manifest.json" ] || [ bin/salvor-agent -nt "$ramdisk/manifest.json" ]; then
 		"$salvor" ramdisk build --profile "$1" --out "$ramdisk" >/dev/null
 		say "the rescue ramdisk is built"
 	fi
+	exec {lock}>&-
 }
 machine() { jq -r ".machines[0].$1" "$work/lab.json"; }
 cli() { inside "$salvor" "$@"; }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs the tests that need QEMU or namespaces: two packages at a time, and of each package one test at a time. Only the tests that the
-# build tag adds: all others of those packages have run under the race detector. E2E is a regular expression of test names that chooses.
+# Runs the tests that need QEMU or namespaces, two at a time: of two packages, or, with E2E_PAIRS, of one package, where its tests are parallel. Only
+# the tests that the build tag adds: all others of those packages have run before. E2E is a regular expression of test names that chooses.
 # A test that fails is run once more, alone, when all others have ended (see test/runner).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,4 +14,6 @@ tests=$(git ls-files --cached --others --exclude-standard '*_test.go' | xargs -r
 [ -n "$tests" ] || { echo "e2e: no test has a name that matches E2E=$E2E" >&2; exit 1; }
 names=$(cut -d ' ' -f 2 <<<"$tests" | sort -u | paste -sd '|')
 mapfile -t folders < <(cut -d ' ' -f 1 <<<"$tests" | sort -u | awk '{ print ($1 ~ "^./test/(demos|evacuate)$" ? 0 : 1), $1 }' | sort | cut -d ' ' -f 2)
-exec go run ./test/runner -again -name e2e -- -vet=off -tags e2e -p 2 -parallel 1 -count 1 -timeout "$limit" -run "^($names)\$" -- "${folders[@]}"
+packages=2 of_each=1
+[ -z "${E2E_PAIRS:-}" ] || { packages=1 of_each=2; }
+exec go run ./test/runner -again -name e2e -- -vet=off -tags e2e -p "$packages" -parallel "$of_each" -count 1 -timeout "$limit" -run "^($names)\$" -- "${folders[@]}"

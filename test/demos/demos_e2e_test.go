@@ -18,6 +18,13 @@ import (
 // limit bounds a demonstration. The longest takes three minutes on two cores, without the packages that it downloads.
 const limit = 12 * time.Minute
 
+// runMachine is runScript for a demonstration with one QEMU, beside which another one may run.
+func runMachine(t *testing.T, script, choice string, environment ...string) {
+	t.Helper()
+	t.Parallel()
+	runScript(t, script, choice, environment...)
+}
+
 // runScript runs a script of test/, with what chooses its kind.
 func runScript(t *testing.T, script, choice string, environment ...string) {
 	t.Helper()
@@ -35,14 +42,14 @@ func runScript(t *testing.T, script, choice string, environment ...string) {
 	}
 }
 
-func TestDemoForgotten(t *testing.T) { runScript(t, "demo.sh", "forgotten") }
-func TestDemoIPMI(t *testing.T)      { runScript(t, "demo.sh", "ipmi") }
-func TestDemoUEFI(t *testing.T)      { runScript(t, "demo.sh", "uefi") }
-func TestDemoUEFIMedia(t *testing.T) { runScript(t, "demo.sh", "uefi-media") }
+func TestDemoForgotten(t *testing.T) { runMachine(t, "demo.sh", "forgotten") }
+func TestDemoIPMI(t *testing.T)      { runMachine(t, "demo.sh", "ipmi") }
+func TestDemoUEFI(t *testing.T)      { runMachine(t, "demo.sh", "uefi") }
+func TestDemoUEFIMedia(t *testing.T) { runMachine(t, "demo.sh", "uefi-media") }
 func TestDemoServer(t *testing.T)    { runScript(t, "demo-vm.sh", "uefi") }
 func TestDemoEvacuate(t *testing.T)  { runScript(t, "demo-evacuate.sh", "") }
-func TestDemoRepair(t *testing.T)    { runScript(t, "demo-repair.sh", "") }
-func TestDemoConsole(t *testing.T)   { runScript(t, "demo-console.sh", "") }
+func TestDemoRepair(t *testing.T)    { runMachine(t, "demo-repair.sh", "") }
+func TestDemoConsole(t *testing.T)   { runMachine(t, "demo-console.sh", "") }
 
 // TestDemoOddBMCs rescues a real machine behind each of the ten oddest BMCs and puts the machine back. Virtual media boots half of the
 // machines, UEFI HTTP boot the others.
@@ -54,7 +61,7 @@ func TestDemoOddBMCs(t *testing.T) {
 		}
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Logf("the BMC is odd by:\n%s", strings.Join(lines, "\n"))
-			runScript(t, "demo.sh", []string{"forgotten", "uefi"}[i%2], "ODD="+strings.Join(lines, "\n"))
+			runMachine(t, "demo.sh", []string{"forgotten", "uefi"}[i%2], "ODD="+strings.Join(lines, "\n"))
 		})
 	}
 }
