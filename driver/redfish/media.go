@@ -184,7 +184,7 @@ func (m *virtualMedia) cd() bool {
 }
 
 // drives reads all virtual drives of the managers, then of the system: BMCs have them here or there. A drive that cannot be read is left out;
-// the error of one is that of the operation only where no drive can be read.
+// the error of one is that of the operation only where no drive can be read. Lists that are empty for the moment are no claim that all drives are empty.
 func (s *bmcSession) drives() ([]*virtualMedia, error) {
 	sys, err := s.read()
 	if err != nil {
@@ -211,6 +211,9 @@ func (s *bmcSession) drives() ([]*virtualMedia, error) {
 		if first == nil {
 			first = err
 		}
+	}
+	if len(out) == 0 && first == nil {
+		first = s.bmc.Emptied()
 	}
 	if len(out) == 0 {
 		return nil, first

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"salvor/driver"
 	"salvor/driver/redfish/conversation"
@@ -140,6 +141,12 @@ func (s *bmcSession) hideHeaders(list []any) {
 	}
 }
 
+// A subscription that the BMC took is looked for so often, with a pause after each look.
+const (
+	subscriptionLooks = 15
+	subscriptionPause = 2 * time.Second
+)
+
 // subscribe makes a subscription; some BMCs answer with it, others only where it is.
 func (s *bmcSession) subscribe(at string, args metal.Object) (any, error) {
 	body, err := s.subscriptionBody(args)
@@ -166,14 +173,20 @@ func (s *bmcSession) subscribe(at string, args metal.Object) (any, error) {
 		}
 		return subscriptionView(doc), nil
 	}
+	// A BMC may make the subscription later than it says. To ask for it again would make two.
 	var found map[string]any
-	_, err = conversation.Each(s.bmc, link.Link{Path: at}, maxParts, func(_, _ string, one *map[string]any) {
-		if (*one)["Destination"] == body["Destination"] {
-			found = *one // the last is the newest
+	for range subscriptionLooks {
+		_, err = conversation.Each(s.bmc, link.Link{Path: at}, maxParts, func(_, _ string, one *map[string]any) {
+			if (*one)["Destination"] == body["Destination"] {
+				found = *one // the last is the newest
+			}
+		})
+		if err != nil || found != nil || driver.Pause(s.bmc.Context(), subscriptionPause) != nil {
+			break
 		}
-	})
+	}
 	if err == nil && found == nil {
-		err = problem.Unavailablef("the BMC took the subscription, but does not list it")
+		err = problem.Conflictf("the BMC took the subscription, and does not list it within %s; look for it with get_all_subscriptions", subscriptionLooks*subscriptionPause)
 	}
 	return subscriptionView(found), err
 }

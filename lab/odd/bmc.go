@@ -434,6 +434,25 @@ func afterOrder(times int, answer func(w http.ResponseWriter, r *http.Request)) 
 	}
 }
 
+// emptyAfterOrder has a collection show no members, for so many reads after each order. A login is none.
+func emptyAfterOrder(times int) func(Place) serveFunc {
+	return func(p Place) serveFunc {
+		var left requestCounter
+		change := changeDocument(func(_ Place, _ *http.Request, doc any) any {
+			if o, ok := doc.(map[string]any); ok && o["Members"] != nil && left.add(-1) >= 0 {
+				return map[string]any{"Members": []any{}, "Members@odata.count": 0}
+			}
+			return doc
+		})(p)
+		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if isOrder(r) && !strings.Contains(r.URL.Path, "/SessionService/") {
+				left.set(times)
+			}
+			change(w, r, next)
+		}
+	}
+}
+
 // answerOrders has the orders of the place answered by answer; the service behind does not get them.
 func answerOrders(answer func(w http.ResponseWriter, r *http.Request)) func(Place) serveFunc {
 	return func(p Place) serveFunc {

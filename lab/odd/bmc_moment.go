@@ -101,9 +101,7 @@ var momentKinds = []*BMCKind{
 	{Partial: true, Name: "moment: ResourceNotReadyRetry for two reads after an order", Source: "HPE iLO: check_redfish 170", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { sendNotReady(w) })},
 	{Partial: true, Name: "moment: 500 for two reads after an order", Source: "many", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { sendInternalError(w) })},
 	{Partial: true, Name: "moment: {} for two reads after an order", Source: "OpenBMC", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { sendJSON(w, http.StatusOK, map[string]any{}) })},
-	{Partial: true, Name: "moment: no members for two reads after an order", Source: "Dell: Systems empty after a reset", Scope: ScopeCollection, serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) {
-		sendJSON(w, http.StatusOK, map[string]any{"Members": []any{}, "Members@odata.count": 0})
-	})},
+	{Partial: true, Name: "moment: no members for two reads after an order", Source: "Dell: Systems empty after a reset", Scope: ScopeCollection, serve: emptyAfterOrder(2)},
 	{Partial: true, Name: "moment: 503 for an order once", Source: "many", Scope: ScopeOrder, serve: firstTimes(1, isOrder, func(w http.ResponseWriter, _ *http.Request) { sendBusy(w, "2") })},
 	{Partial: true, Name: "moment: 500 for an order once", Source: "many", Scope: ScopeOrder, serve: firstTimes(1, isOrder, withoutRequest(sendInternalError))},
 	{Partial: true, Name: "moment: 409 for an order for 5 s", Source: "iDRAC: a job runs", Scope: ScopeOrder, serve: refuseForAWhile(5*time.Second, func(w http.ResponseWriter) {

@@ -266,6 +266,9 @@ func judge(t *testing.T, c combination, p *profile) (string, outcome) {
 // isWary tells whether an oddity hides something without which the verb does not claim that it is done.
 func isWary(c combination) bool {
 	return slices.ContainsFunc(c.oddities, func(o odd.BMCOddity) bool {
+		if o.Kind.Scope == odd.ScopeCollection && o.Place == (odd.Place{}) && len(c.verb.wary) > 0 {
+			return true // each collection is odd
+		}
 		return slices.ContainsFunc(c.verb.wary, func(prefix string) bool {
 			return strings.HasPrefix(o.Place.Path+"#"+o.Place.Member, prefix) || o.Place.Path == prefix
 		})
@@ -339,6 +342,9 @@ func named(c combination, text string) bool {
 			if _, err := strconv.Atoi(part); err != nil && len(part) > 2 {
 				words = append(words, strings.TrimPrefix(part, "#"))
 			}
+		}
+		if o.Kind.Scope == odd.ScopeCollection && o.Place == (odd.Place{}) { // each list has the odd member
+			words = append(words, "/Ghost", "no links", "no member", "be read whole")
 		}
 		text := plainLetters(text)
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, strings.TrimSuffix(plainLetters(w), "s")) })

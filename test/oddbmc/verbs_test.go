@@ -226,7 +226,7 @@ var verbs = []verb{
 	read("firmware", func(ctx context.Context, w *world) ([]metal.FirmwareComponent, error) {
 		return redfish.Firmware{Driver: w.driver}.Components(ctx, w.node)
 	}),
-	{name: "update firmware", failureLeavesOff: true, needs: []string{power, actions, rootPath, rootPath + "#/UpdateService", "/redfish/v1/UpdateService", "/redfish/v1/TaskService/Tasks/0"}, run: func(ctx context.Context, w *world) (any, error) {
+	{name: "update firmware", wary: []string{"/redfish/v1/TaskService/Tasks"}, failureLeavesOff: true, needs: []string{power, actions, rootPath, rootPath + "#/UpdateService", "/redfish/v1/UpdateService", "/redfish/v1/TaskService/Tasks/0"}, run: func(ctx context.Context, w *world) (any, error) {
 		return nil, runStep(ctx, w.node, redfish.Firmware{Driver: w.driver}, metal.Step{Interface: "firmware", Step: "update",
 			Args: metal.Object{"settings": []any{map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-2.2"}}}})
 	}, check: func(w *world) string {

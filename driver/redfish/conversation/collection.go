@@ -48,12 +48,15 @@ func (c *Conversation) links(ref string, one page) (link.Links, error) {
 const emptyPause = 800 * time.Millisecond
 
 // Members reads the links of a collection, at most most of them, page by page, and each once. A list that is empty, and had members a short
-// time ago, is read again after a pause.
+// time ago or may have lost them by an order, is read again after a pause. Lacking knows of a list that stays empty, because it may be empty for the moment.
 func (c *Conversation) Members(ref string, most int) ([]link.Link, error) {
 	out, err := c.membersOnce(ref, most)
 	mayHide := err == nil && len(out) == 0 && (c.Had(ref) || c.settings.Memory.HadOrder(c.settings.Key))
 	if mayHide && driver.Pause(c.ctx, emptyPause) == nil {
-		return c.membersOnce(ref, most)
+		out, err = c.membersOnce(ref, most)
+	}
+	if mayHide && err == nil && len(out) == 0 {
+		c.emptied = append(c.emptied, problem.Unavailablef("the list %s is empty, perhaps for the moment", driver.Sanitize(ref)))
 	}
 	return out, err
 }
@@ -172,12 +175,13 @@ func (c *Conversation) leaveOut(err error) {
 // Lacking is the error of something that the BMC does not have, with what could not be read in this conversation and may have it. Where that
 // heals by waiting, so does the error.
 func (c *Conversation) Lacking(err error) error {
-	if len(c.left) == 0 {
+	unread := slices.Concat(c.left, c.emptied)
+	if len(unread) == 0 {
 		return err
 	}
 	kind := problem.KindOf(err)
 	var texts []string
-	for _, left := range c.left {
+	for _, left := range unread {
 		if texts = append(texts, left.Error()); problem.Is(left, problem.Unavailable) {
 			kind = problem.Unavailable
 		}
@@ -194,6 +198,15 @@ func (c *Conversation) isSilentNow(err error) bool {
 func isOfAll(err error) bool {
 	var r *refusal.Refusal
 	return errors.Is(err, driver.ErrLogin) || errors.Is(err, context.Canceled) || problem.Is(err, problem.Unavailable) && !errors.As(err, &r) && !errors.Is(err, errPage)
+}
+
+// Emptied is the error of the first list that was empty, perhaps for the moment; nil: none was. Who changes all members of a list must not take such a
+// list for empty.
+func (c *Conversation) Emptied() error {
+	if len(c.emptied) == 0 {
+		return nil
+	}
+	return c.emptied[0]
 }
 
 // Unread is how many parts could not be read so far.

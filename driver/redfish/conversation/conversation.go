@@ -76,7 +76,8 @@ type Conversation struct {
 	asked    bool           // a request has succeeded in the present session
 	sent     bool           // the last request had a connection, so that the BMC may have got it
 	left     []error        // of what could not be read
-	circles  int            // how many of those are lists that name themselves
+	emptied  []error        // lists that are empty, perhaps for the moment
+	circles  int            // how many of left are lists that name themselves
 	received int            // bytes of answers
 	hidden   []secret.Value // further texts to mask in what the BMC says
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"salvor/driver/redfish/link"
 )
@@ -32,11 +33,17 @@ func hasRelative(text []byte) bool {
 	return false
 }
 
-// withPaths is a document whose references are paths from the root; base is the path of the document.
+// withPaths is a document whose references are paths from the root; base is the path that was asked for. A document that names itself by the same path but
+// for a slash at the end means its own name: a service that redirects each path to the path with a slash does not write its references for that.
 func withPaths(text []byte, base string) []byte {
 	var doc any
 	if json.Unmarshal(text, &doc) != nil {
 		return text
+	}
+	if o, ok := doc.(map[string]any); ok {
+		if own, _ := o["@odata.id"].(string); strings.HasPrefix(own, "/") && link.Trim(own) == link.Trim(base) {
+			base = own
+		}
 	}
 	var walk func(v any)
 	walk = func(v any) {

@@ -80,11 +80,19 @@ func (m *Memory) of(key Key) *bmcMemory {
 	return known
 }
 
+// resourceName is the path of a resource without the query and the fragment that a careless BMC writes behind it.
+func resourceName(ref string) string {
+	if at := strings.IndexAny(ref, "?#"); at >= 0 {
+		ref = ref[:at]
+	}
+	return link.Trim(ref)
+}
+
 // Saw notes that the BMC has a resource.
 func (m *Memory) Saw(key Key, path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of(key).store(link.Trim(path), resourceMemory{read: m.now()})
+	m.of(key).store(resourceName(path), resourceMemory{read: m.now()})
 }
 
 // store remembers a resource in the place of any other where there are too many.
@@ -103,7 +111,7 @@ func (m *Memory) MissesNow(key Key, path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known, now := m.of(key), m.now()
-	for path = link.Trim(path); strings.Count(path, "/") > 2; path = path[:strings.LastIndexByte(path, '/')] {
+	for path = resourceName(path); strings.Count(path, "/") > 2; path = path[:strings.LastIndexByte(path, '/')] {
 		r, found := known.resources[path]
 		if !found {
 			if strings.Contains(path, "/Actions") { // an action has no page of its own
@@ -125,7 +133,7 @@ func (m *Memory) Had(key Key, path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at, r := range m.of(key).resources {
-		if strings.HasPrefix(at, link.Trim(path)+"/") && m.now().Sub(r.read) < missingFor {
+		if strings.HasPrefix(at, resourceName(path)+"/") && m.now().Sub(r.read) < missingFor {
 			return true
 		}
 	}
@@ -143,7 +151,7 @@ func (m *Memory) Ordered(key Key) {
 func (m *Memory) Lacks(key Key, path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of(key).store(link.Trim(path), resourceMemory{lacking: true})
+	m.of(key).store(resourceName(path), resourceMemory{lacking: true})
 }
 
 // MayHide tells whether a BMC may have a resource that it says it does not have: it got an order a short time ago, and did not say so before.
@@ -151,7 +159,7 @@ func (m *Memory) MayHide(key Key, path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := m.of(key)
-	return m.now().Sub(known.ordered) < orderFor && !known.resources[link.Trim(path)].lacking
+	return m.now().Sub(known.ordered) < orderFor && !known.resources[resourceName(path)].lacking
 }
 
 // HadOrder tells whether a BMC got an order a short time ago, which it may still follow.
