@@ -22,6 +22,7 @@ type Account struct {
 	UID, GID          uint32
 	Line              int
 	InShadow          bool // its password is in /etc/shadow
+	ReturnAtEnd       bool // the line ends with a carriage return, which the C library takes for a part of the shell's name
 	Hash              PasswordHash
 }
 
@@ -74,6 +75,19 @@ func ParsePasswd(lines []string) (all []Account, broken []BrokenEntry) {
 		}
 	}
 	return all, broken
+}
+
+// ReadAccounts parses /etc/passwd of a system. Unlike Tree.Lines, the C library drops no carriage return.
+func ReadAccounts(tree *diagnose.Tree) []Account {
+	text, err := tree.Read(PasswdPath)
+	if err != nil {
+		return nil
+	}
+	all, _ := ParsePasswd(strings.Split(string(text), "\n"))
+	for i := range all {
+		all[i].Shell, all[i].ReturnAtEnd = strings.CutSuffix(all[i].Shell, "\r")
+	}
+	return all
 }
 
 // skipsEntry: blank lines, comments and entries of NIS are no accounts.

@@ -134,6 +134,33 @@ func rsaBits(text string) int {
 	return 8*(len(modulus)-1) + bits.Len8(modulus[0])
 }
 
+// PrivateKeyKind is the type of the first key in a private key of OpenSSH; empty where the key is of another form. The public part is not encrypted.
+func PrivateKeyKind(blob []byte) string {
+	rest, found := bytes.CutPrefix(blob, []byte("openssh-key-v1\x00"))
+	part := func() []byte {
+		if len(rest) < 4 || uint64(binary.BigEndian.Uint32(rest)) > uint64(len(rest)-4) {
+			rest = nil
+			return nil
+		}
+		size := binary.BigEndian.Uint32(rest)
+		out := rest[4 : 4+size]
+		rest = rest[4+size:]
+		return out
+	}
+	for range 3 { // the cipher, the function that derives its key, and the options of that function
+		part()
+	}
+	if !found || len(rest) < 4 {
+		return ""
+	}
+	rest = rest[4:] // how many keys there are
+	rest = part()
+	if kind := string(part()); isKeyType(kind) {
+		return kind
+	}
+	return ""
+}
+
 func isKeyType(name string) bool {
 	if base, found := strings.CutSuffix(name, "-cert-v01@openssh.com"); found {
 		return slices.Contains(keyTypes, base) || slices.Contains(keyTypes, base+"@openssh.com")

@@ -118,3 +118,13 @@ func FirstText(texts ...string) string {
 	}
 	return ""
 }
+
+// FirstNumber returns the first of the numbers that is not 0.
+func FirstNumber(numbers ...int) int {
+	for _, n := range numbers {
+		if n != 0 {
+			return n
+		}
+	}
+	return 0
+}

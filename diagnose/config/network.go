@@ -63,6 +63,8 @@ type NetworkManager struct {
 	Problems []NetworkProblem
 	// ConfiguresAll: it uses DHCP on every interface that its files do not name.
 	ConfiguresAll bool
+	// Inactive are connections that the manager does not bring up at boot, although it would use DHCP on their interfaces without them.
+	Inactive []NetworkLink
 	// Partial: not all of its files were read.
 	Partial bool
 	// IgnoredStatic: a file that the manager ignores has a static address.
@@ -214,6 +216,42 @@ func GivenNames(tree *diagnose.Tree) []GivenName {
 	}
 	return out
 }
+
+// LinkName is the name that a .link file of the administrator gives to the interface of an address, and that udev uses alone: the first file about
+// the interface counts, and a rule of udev that names the interface goes before it. nil where none does, or where other conditions decide.
+func LinkName(tree *diagnose.Tree, mac string) *GivenName {
+	const folder = "/etc/systemd/network"
+	for _, given := range GivenNames(tree) {
+		if given.MAC == mac && path.Dir(given.File) != folder {
+			return nil
+		}
+	}
+	for _, file := range tree.Match(folder, "*.link") {
+		given, only := GivenName{File: file}, true
+		for _, l := range UnitSettings(tree.Lines(file)) {
+			switch {
+			case l.Section == "Match" && (l.Key == "MACAddress" || l.Key == "PermanentMACAddress"):
+				given.MAC = NormalMAC(l.Value)
+			case l.Section == "Match":
+				only = false
+			case l.Section == "Link" && l.Key == "Name":
+				given.Name, given.Line = l.Value, l.Line
+			case l.Section == "Link" && (l.Key == "NamePolicy" || l.Key == "AlternativeName" || l.Key == "AlternativeNamesPolicy"):
+				only = false
+			}
+		}
+		switch {
+		case !only:
+			return nil
+		case given.MAC == mac && given.Name != "":
+			return &given
+		}
+	}
+	return nil
+}
+
+// IsKernelInterface says whether a name is one that the kernel itself gives to interfaces, such as eth0.
+func IsKernelInterface(name string) bool { return kernelName.MatchString(name) }
 
 var macPattern = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
 

@@ -40,6 +40,9 @@ func readNetworkManager(tree *diagnose.Tree) *NetworkManager {
 		if l, ok := ParseKeyfile(tree.Lines(file)); ok {
 			l.File = file
 			m.Links = append(m.Links, l)
+			if !l.Active && !l.Virtual && !l.Unclear { // NetworkManager makes no connection of its own for an interface that has one
+				m.Inactive = append(m.Inactive, l)
+			}
 		}
 	}
 	return m

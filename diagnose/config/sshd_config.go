@@ -30,6 +30,7 @@ type SSHDSetting struct {
 	File    string
 	Line    int
 	match   bool // within a Match block, or in a file that one includes
+	block   *matchBlock
 }
 
 // SSHDProblem is a line because of which sshd refuses to start.
@@ -62,16 +63,16 @@ func ReadSSHDConfig(tree *diagnose.Tree) *SSHDConfig {
 		file = "/usr/etc/ssh/sshd_config"
 	}
 	c.Exists = tree.Exists(file)
-	c.include(tree, file, 0, false)
+	c.include(tree, file, 0, nil)
 	if c.Partial {
 		tree.NoteGap("the configuration of sshd", "a part of "+file+", or of what it includes, was not read")
 	}
 	return c
 }
 
-func (c *SSHDConfig) include(tree *diagnose.Tree, file string, depth int, match bool) {
+func (c *SSHDConfig) include(tree *diagnose.Tree, file string, depth int, block *matchBlock) {
 	// The first value of a keyword counts, so a file that is included again changes nothing.
-	key := fmt.Sprint(match, file)
+	key := block.key() + file
 	if c.read[key] {
 		return
 	}
@@ -86,7 +87,7 @@ func (c *SSHDConfig) include(tree *diagnose.Tree, file string, depth int, match 
 		return
 	}
 	c.Partial = c.Partial || !whole
-	c.parse(file, string(text), match, func(patterns []string, line int, match bool) {
+	c.parse(file, string(text), block, func(patterns []string, line int, block *matchBlock) {
 		if depth+1 > maxIncludeDepth {
 			c.Problems = append(c.Problems, SSHDProblem{File: file, Line: line, Text: "more than 16 files include each other", Confidence: 0.95})
 			return
@@ -95,7 +96,7 @@ func (c *SSHDConfig) include(tree *diagnose.Tree, file string, depth int, match 
 			if !path.IsAbs(pattern) {
 				pattern = path.Join("/etc/ssh", pattern)
 			}
-			if key := fmt.Sprint(match, pattern); c.included[key] || len(c.included) == MaxConfigFiles {
+			if key := block.key() + pattern; c.included[key] || len(c.included) == MaxConfigFiles {
 				c.Partial = c.Partial || !c.included[key]
 				continue
 			} else {
@@ -107,12 +108,12 @@ func (c *SSHDConfig) include(tree *diagnose.Tree, file string, depth int, match 
 				continue
 			}
 			if !strings.ContainsAny(name, "*?[") {
-				c.include(tree, pattern, depth+1, match)
+				c.include(tree, pattern, depth+1, block)
 				continue
 			}
 			for _, found := range tree.Match(folder, name) {
 				if !strings.HasPrefix(path.Base(found), ".") || strings.HasPrefix(name, ".") {
-					c.include(tree, found, depth+1, match)
+					c.include(tree, found, depth+1, block)
 				}
 			}
 		}
@@ -120,8 +121,8 @@ func (c *SSHDConfig) include(tree *diagnose.Tree, file string, depth int, match 
 }
 
 // Parse adds the settings and problems of one file. include is called for its Include lines.
-func (c *SSHDConfig) parse(file, text string, match bool, include func(patterns []string, line int, match bool)) {
-	number := 0
+func (c *SSHDConfig) parse(file, text string, block *matchBlock, include func(patterns []string, line int, block *matchBlock)) {
+	number, outer := 0, block
 	for line := range strings.Lines(text) {
 		number++
 		if c.lines++; c.lines > maxConfigLines {
@@ -131,7 +132,8 @@ func (c *SSHDConfig) parse(file, text string, match bool, include func(patterns 
 		s, problem := parseSSHDLine(strings.TrimRight(line, " \t\r\n\f"))
 		problem.File, problem.Line = file, number
 		if problem.Text == "" && s.Keyword != "" {
-			s.File, s.Line, s.match = file, number, match
+			s.File, s.Line, s.block = file, number, block
+			s.match = block != nil && !block.isAll()
 			problem.Text, problem.Confidence = c.check(&s)
 			if _, known := sshdKeywords[s.Keyword]; !known {
 				problem.keyword = s.Keyword
@@ -145,10 +147,10 @@ func (c *SSHDConfig) parse(file, text string, match bool, include func(patterns 
 		case "":
 			continue
 		case "match":
-			match = !(len(s.Args) == 1 && strings.EqualFold(s.Args[0], "all"))
+			block = &matchBlock{criteria: s.Args, outer: outer, place: fmt.Sprint(file, ":", number)}
 			continue
 		case "include":
-			include(s.Args, number, match)
+			include(s.Args, number, block)
 			continue
 		}
 		c.settings = append(c.settings, s)

@@ -317,7 +317,16 @@ func (c *SSHDConfig) IsYes(keyword, otherwise string) bool {
 
 // takesKeyType says whether PubkeyAcceptedAlgorithms takes keys of a type; at is the setting where it does not.
 func (c *SSHDConfig) takesKeyType(kind string) (takes bool, at SSHDSetting) {
-	at = c.SettingOf("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes")
+	return takesAlgorithms(c.SettingOf("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"), kind)
+}
+
+// OffersKeyType says whether HostKeyAlgorithms has an algorithm for host keys of a type; at is the setting where it has none.
+func (c *SSHDConfig) OffersKeyType(kind string) (offers bool, at SSHDSetting) {
+	return takesAlgorithms(c.SettingOf("hostkeyalgorithms"), kind)
+}
+
+// takesAlgorithms says whether a list of algorithms has one for keys of a type.
+func takesAlgorithms(at SSHDSetting, kind string) (takes bool, _ SSHDSetting) {
 	if at.Keyword == "" || at.Args[0] == "" {
 		return true, at
 	}

@@ -141,6 +141,21 @@ func nssModule(tree *diagnose.Tree, service string) string {
 	return findLibrary(tree, "libnss_"+service+".so.2")
 }
 
+// nssDaemons are the daemons that the libraries of nsswitch.conf ask, by service. Without its daemon, a library finds nobody.
+var nssDaemons = map[string][]string{"sss": {"sssd", "sssd-nss"}, "winbind": {"winbind", "winbindd"}, "ldap": {"nslcd"}}
+
+// stoppedDaemon returns the daemon behind a service of nsswitch.conf, if nothing starts it at boot; empty where the service may answer.
+func stoppedDaemon(tree *diagnose.Tree, service string) string {
+	daemons := nssDaemons[service]
+	if len(daemons) == 0 || service == "ldap" && findLibrary(tree, "libnss_ldap.so.2") != "" && !tree.Exists("/etc/nslcd.conf") { // the library of the same name asks the server itself
+		return ""
+	}
+	if enabled, known := config.ServiceEnabled(tree, daemons...); known && !enabled {
+		return daemons[0]
+	}
+	return ""
+}
+
 func findNameServices(s *diagnose.System) []diagnose.Finding {
 	tree := s.Files
 	if findLibrary(tree, "libc.so.6") == "" { // musl reads no nsswitch.conf
@@ -158,7 +173,7 @@ func findNameServices(s *diagnose.System) []diagnose.Finding {
 			if strings.HasPrefix(service, "[") || strings.HasSuffix(service, "]") {
 				continue
 			}
-			if nssModule(tree, service) != "" {
+			if nssModule(tree, service) != "" && stoppedDaemon(tree, service) == "" {
 				some = true
 			} else if first == "" {
 				first = service
@@ -171,10 +186,14 @@ func findNameServices(s *diagnose.System) []diagnose.Finding {
 		if name == "group" {
 			severity = diagnose.Degrades
 		}
+		lacks, why := "library does not exist", config.FileEvidence("libnss_"+first+".so.2", 0, "no folder of libraries has it")
+		if nssModule(tree, first) != "" {
+			lacks, why = "daemon does not start", config.FileEvidence("/etc/systemd/system", 0, "no unit starts "+stoppedDaemon(tree, first))
+		}
 		out = append(out, diagnose.Finding{
 			ID: "nsswitch-module-missing", Stage: diagnose.Login, Severity: severity, Confidence: 0.94,
-			Title:    fmt.Sprintf("The file /etc/nsswitch.conf, line %d, looks for %s with the service %q, whose library does not exist.", i+1, name, first),
-			Evidence: []diagnose.Evidence{config.FileEvidence("/etc/nsswitch.conf", i+1, strings.TrimSpace(services)), config.FileEvidence("libnss_"+first+".so.2", 0, "no folder of libraries has it")},
+			Title:    fmt.Sprintf("The file /etc/nsswitch.conf, line %d, looks for %s with the service %q, whose %s.", i+1, name, first, lacks),
+			Evidence: []diagnose.Evidence{config.FileEvidence("/etc/nsswitch.conf", i+1, strings.TrimSpace(services)), why},
 			Explains: []string{"login-impossible", "ssh-login-impossible", "sshd-user-missing"},
 			Repair:   repairFiles("Write the service files before the others in this line.", "/etc/nsswitch.conf"),
 			ByHand:   "Write files as the first service of the line.",
@@ -196,6 +215,9 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 			f.Title = fmt.Sprintf("The shell %s of %s does not start, because %s.", a.Shell, a.Name, a.shellTrouble)
 			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.PasswdPath, a.Line, a.Name+" has the shell "+a.Shell), config.FileEvidence(a.Shell, 0, a.shellTrouble)}
 			f.ByHand = "Install the package that brings the file again, or give the file its mode back."
+			if a.ReturnAtEnd {
+				f.Evidence, f.ByHand = f.Evidence[:1], "Take the carriage returns out of the file: sed -i 's/\\r$//' "+config.PasswdPath+"."
+			}
 		case a.LogsIn() && !shellRuns(s.Files, a.Shell) && !mountMayHold(s, a.Shell):
 			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
 			f.Title = fmt.Sprintf("The shell %s of %s does not exist or may not be executed.", a.Shell, a.Name)
@@ -319,6 +341,10 @@ func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
 			return nil
 		}
 		if a.denied.Keyword == "" || !a.mayBeLetIn() || len(f.Evidence) >= 10 {
+			continue
+		}
+		// PermitRootLogin no is a usual protection: where somebody else is meant to log in, what refuses that account is the cause.
+		if a.denied.Keyword == "permitrootlogin" && slices.ContainsFunc(l.accounts, func(other login) bool { return other.denied.Keyword == "" && other.mayBeLetIn() }) {
 			continue
 		}
 		if f.Title == "" {

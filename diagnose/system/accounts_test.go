@@ -116,7 +116,13 @@ func init() {
 			m.remove(rootKeys)
 			m.edit("/etc/nsswitch.conf", "passwd: files", "passwd: files sss")
 			m.write("/usr/lib/x86_64-linux-gnu/libnss_sss.so.2", "")
+			enableUnit(m, "sssd.service")
 		}), "login-impossible", nearMiss, "", 0},
+		{"a directory service that does not start", onlyRoot(func(m machine) {
+			m.remove(rootKeys)
+			m.edit("/etc/nsswitch.conf", "passwd: files", "passwd: files sss")
+			m.write("/usr/lib/x86_64-linux-gnu/libnss_sss.so.2", "")
+		}), "login-impossible", blocks, "No account", 0},
 		{"near miss: homes are elsewhere", func(m machine) {
 			m.remove("/root/.ssh")
 			m.remove("/home")

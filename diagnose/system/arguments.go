@@ -16,7 +16,7 @@ const resumePath = "/etc/initramfs-tools/conf.d/resume"
 
 func argumentRules() []diagnose.Rule {
 	return []diagnose.Rule{
-		{IDs: []string{"root-argument-missing", "root-subvolume-missing", "dracut-argument-missing", "kernel-argument-rescue", "kernel-argument-memory"}, Files: true, Look: lookArguments},
+		{IDs: []string{"root-argument-missing", "root-subvolume-missing", "root-type-wrong", "dracut-argument-missing", "kernel-argument-rescue", "kernel-argument-memory"}, Files: true, Look: lookArguments},
 		{IDs: []string{"resume-device-missing"}, Files: true, Look: lookResume},
 		{IDs: []string{"serial-console-unused"}, Files: true, Look: lookSerialConsole},
 		{IDs: []string{"hugepages-too-many"}, Files: true, Look: lookHugepages},
@@ -87,6 +87,9 @@ func argumentFindings(s *diagnose.System, e *loadEntry) []diagnose.Finding {
 			out = append(out, *f)
 		}
 	}
+	if f := rootTypeFinding(s, e, finding); f != nil {
+		out = append(out, *f)
+	}
 	return append(append(out, dracutFindings(s, e, finding)...), plainArgumentFindings(s, e, line)...)
 }
 
@@ -105,6 +108,22 @@ func proposeRoot(s *diagnose.System, e *loadEntry, line int, root string, f *dia
 // isEditable says whether the command line of an entry lies in a text file of the system's own tree.
 func isEditable(s *diagnose.System, e *loadEntry) bool {
 	return !strings.HasSuffix(e.File, ".efi") && e.Kernel.Tree == s.Files
+}
+
+// rootTypeFinding looks at rootfstype=, as which the initramfs or the kernel mounts the root.
+func rootTypeFinding(s *diagnose.System, e *loadEntry, finding argumentFinding) *diagnose.Finding {
+	kinds, set := argument(e.Options, "rootfstype")
+	root := config.RootDevice(s)
+	if !set || kinds == "" || root == nil || root.FS == "" || !config.MountableTypes[root.FS] {
+		return nil
+	}
+	if slices.ContainsFunc(strings.Split(kinds, ","), func(kind string) bool { return kind == "auto" || typeFits(kind, root.FS) }) {
+		return nil
+	}
+	f := finding("root-type-wrong", 0.9, fmt.Sprintf("The file %s has the root mounted as %s, and %s holds %s.", e.File, kinds, root.Path, root.FS), "rootfstype="+kinds)
+	f.Evidence = append(f.Evidence, config.DeviceEvidence(root.Path, "its content is "+root.FS))
+	f.ByHand = "Write rootfstype=" + root.FS + " into the command line of the boot loader, or remove the argument."
+	return &f
 }
 
 type argumentFinding func(id string, confidence float64, title, text string) diagnose.Finding

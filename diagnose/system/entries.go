@@ -153,6 +153,9 @@ func (c *entryChecker) check(e *loadEntry) []diagnose.Finding {
 	}
 	var out []diagnose.Finding
 	k := c.kernel(e)
+	if want := c.s.KernelArch; k.Damage == "" && k.Arch != "" && want != "" && k.Arch != want && !(want == "amd64" && k.Arch == "386") {
+		k.Damage = "it is for processors of the kind " + k.Arch + ", and the machine has one of the kind " + want
+	}
 	if k.Damage != "" {
 		f := finding("kernel-damaged", diagnose.Kernel, 0.95, fmt.Sprintf("The kernel %s is damaged: %s.", e.Kernel.Shown, k.Damage), config.FileEvidence(e.Kernel.Shown, 0, k.Damage))
 		f.ByHand = "Choose another entry of the menu, or install the package of the kernel again."

@@ -139,6 +139,9 @@ func closedFirewalld(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
 	files := tree.Match("/etc/firewalld/zones", "*.xml")
 	own := path.Join("/etc/firewalld/zones", zone+".xml")
 	if !slices.Contains(files, own) {
+		if slices.Contains([]string{"drop", "block"}, zone) && len(files) == 0 { // these two let in no service, unless a file changes them
+			return &config.ClosedFirewall{Name: "firewalld", File: "/etc/firewalld/firewalld.conf", Text: "DefaultZone=" + zone + ", a zone that lets no service in", Repair: own}
+		}
 		vendor := config.FirstExisting(tree, "/usr/lib/firewalld/zones/"+zone+".xml", "/usr/share/firewalld/zones/"+zone+".xml")
 		if vendor == "" {
 			return nil

@@ -2,6 +2,7 @@ package system
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -55,6 +56,19 @@ func lookMountLine(s *diagnose.System, e *config.FstabLine, found []*diagnose.De
 			f.ByHand = ""
 		}
 		return f
+	}
+	if !e.Has("noauto") && path.IsAbs(e.Target) {
+		if info, err := s.Files.Stat(e.Target); err == nil && !info.IsDir() && !e.IsSwap() && e.Type != "none" && e.Type != "ignore" {
+			return finding("fstab-line-invalid", fmt.Sprintf("Line %d of /etc/fstab mounts at %s, which is no folder.", e.Line, e.Target), 0.9)
+		}
+		for _, option := range e.Options {
+			unit, found := strings.CutPrefix(option, "x-systemd.requires=")
+			if why := lostUnit(s.Files, unit); found && why != "" && config.UsesSystemd(s.Files) {
+				f := finding("fstab-line-invalid", fmt.Sprintf("Line %d of /etc/fstab mounts %s only with the unit %s, which %s.", e.Line, e.Place(), unit, why), 0.85)
+				f.Repair, f.ByHand = nil, fmt.Sprintf("Remove %s from the line, or install what brings the unit.", option)
+				return f
+			}
+		}
 	}
 	if bad, like := config.InvalidOption(e); bad != "" {
 		f := finding("fstab-option-invalid", fmt.Sprintf("Line %d of /etc/fstab mounts %s with the option %s, which %s does not know.", e.Line, e.Place(), bad, e.Type), 0.6)

@@ -27,6 +27,7 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 	}
 	var missing, open, damaged []diagnose.Evidence
 	usable := 0
+	var kinds []string // of the usable keys; an empty one is unknown
 	for _, name := range names[:min(len(names), 16)] {
 		info, err := tree.Stat(name)
 		if err != nil {
@@ -49,6 +50,7 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 			open = append(open, config.FileEvidence(name, 0, "its mode is "+config.ModeText(info)+"; sshd wants 0600"))
 		default:
 			usable++
+			kinds = append(kinds, hostKeyKind(tree, name, text))
 		}
 	}
 	f := diagnose.Finding{Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, ByHand: "Mend them with ssh-keygen -A and chmod 600 /etc/ssh/ssh_host_*_key, run as root."}
@@ -69,6 +71,8 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-missing", missing, 0.95
 		f.Title = "The server sshd does not start, because it has no host key."
 		f.Repair = repairFiles("Make new host keys. Clients will ask whether they may trust them.", writes...)
+	case usable > 0:
+		return findHostAlgorithms(sshd, kinds)
 	default:
 		return nil
 	}
@@ -76,6 +80,36 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 		f.Severity = diagnose.Degrades
 	}
 	return []diagnose.Finding{f}
+}
+
+// hostKeyKind is the type of a host key, as the private key or the public key beside it says; empty where neither does.
+func hostKeyKind(tree *diagnose.Tree, name string, private []byte) string {
+	if block, _ := pem.Decode(private); block != nil && block.Type == "OPENSSH PRIVATE KEY" {
+		if kind := config.PrivateKeyKind(block.Bytes); kind != "" {
+			return kind
+		}
+	}
+	for _, line := range tree.Lines(name + ".pub") {
+		kind, _ := config.CutField(line)
+		return kind
+	}
+	return ""
+}
+
+// findHostAlgorithms is a finding where HostKeyAlgorithms leaves out the types of all host keys, so that sshd has none to offer.
+func findHostAlgorithms(sshd *config.SSHDConfig, kinds []string) []diagnose.Finding {
+	for _, kind := range kinds {
+		if takes, _ := sshd.OffersKeyType(kind); takes || kind == "" {
+			return nil
+		}
+	}
+	_, at := sshd.OffersKeyType(kinds[0])
+	return []diagnose.Finding{{
+		ID: "sshd-host-keys-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.93,
+		Title:    "The server sshd offers no host key, because " + place(at.File, at.Line) + " leaves the types of all its keys out.",
+		Evidence: []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Keyword+" "+strings.Join(at.Args, " ")+"; the keys are "+strings.Join(kinds, ", "))},
+		ByHand:   "Name the type of a key that is there in HostKeyAlgorithms, or make a key of a type that it names with ssh-keygen.",
+	}}
 }
 
 // isKeyGroup: RHEL up to 9 gives host keys to the group ssh_keys, which its sshd accepts.

@@ -127,12 +127,38 @@ func listensOn(tree *diagnose.Tree, sshd *config.SSHDConfig) (out []listenPlace,
 	return out, false
 }
 
+// forwarders are programs that pass connections on to a sshd that listens on the loopback interface.
+var forwarders = strings.Fields("tor sslh cloudflared haproxy stunnel4 stunnel autossh ngrok frpc nginx tailscaled")
+
+// findLoopbackOnly is a finding where sshd listens on addresses of the loopback interface alone.
+func findLoopbackOnly(s *diagnose.System, set []listenPlace) []diagnose.Finding {
+	f := diagnose.Finding{ID: "sshd-listens-nowhere", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.85}
+	for _, at := range set[:min(len(set), 32)] {
+		host, _, _ := config.SplitListen(at.address)
+		if a, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !a.IsLoopback()) {
+			return nil
+		}
+		f.Evidence = append(f.Evidence, config.FileEvidence(at.file, at.line, at.text))
+	}
+	for _, name := range forwarders {
+		if config.FirstExisting(s.Files, "/usr/bin/"+name, "/usr/sbin/"+name, "/usr/local/bin/"+name) != "" {
+			return nil
+		}
+	}
+	f.Title = fmt.Sprintf("The server sshd listens on %s only, by %s, which no other machine reaches.", set[0].address, place(set[0].file, set[0].line))
+	f.ByHand = "Write an address of the network, or remove the line, so that sshd listens on all addresses."
+	return []diagnose.Finding{f}
+}
+
 // findListenAddresses is a finding where sshd is bound to addresses of which the machine gets none.
 func findListenAddresses(s *diagnose.System, n *config.Network, c coverage) []diagnose.Finding {
 	sshd := config.ReadSSHDConfig(s.Files)
 	set, bySocket := listensOn(s.Files, sshd)
 	if len(set) == 0 || sshd.Partial || sshdProgram(s.Files) == "" || hasLaterAddresses(s.Files) {
 		return nil
+	}
+	if f := findLoopbackOnly(s, set); f != nil {
+		return f
 	}
 	known := collectAddresses(s, n, c)
 	f := diagnose.Finding{ID: "sshd-listens-nowhere", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.85}

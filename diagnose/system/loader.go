@@ -229,12 +229,15 @@ func compareVersions(a, b string) int {
 	return len(a) - len(b)
 }
 
+// extlinuxFiles are where extlinux looks for its configuration.
+var extlinuxFiles = []string{"/boot/extlinux.conf", "/boot/extlinux/extlinux.conf", "/boot/syslinux/syslinux.cfg", "/boot/syslinux/extlinux.conf", "/extlinux.conf"}
+
 // extlinuxEntries are those of extlinux and of boards with U-Boot.
 func extlinuxEntries(s *diagnose.System) []loadEntry {
 	if s.Files == nil {
 		return nil
 	}
-	for _, file := range []string{"/boot/extlinux.conf", "/boot/extlinux/extlinux.conf", "/boot/syslinux/syslinux.cfg", "/boot/syslinux/extlinux.conf", "/extlinux.conf"} {
+	for _, file := range extlinuxFiles {
 		if s.Files.Exists(file) {
 			return parseExtlinux(s, file)
 		}

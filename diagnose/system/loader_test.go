@@ -124,7 +124,11 @@ func init() {
 		{"signed, so longer than its head says", "debian-uefi", "kernel-damaged", nearMiss, write(kernel, bzImage(debian12)+strings.Repeat("s", 1500))},
 		{"a unified one, cut", "debian-systemd-boot", "kernel-damaged", diagnose.BlocksBoot, unified(wholeUnified[:len(wholeUnified)-200])},
 		{"a unified one", "debian-systemd-boot", "kernel-damaged", nearMiss, unified(wholeUnified)},
-		{"of arm64", "debian-uefi", "kernel-damaged", nearMiss, write(kernel, arm64Image())},
+		{"of arm64", "debian-uefi", "kernel-damaged", nearMiss, func(t *testing.T, in *installed) {
+			in.KernelArch = "arm64"
+			write(kernel, arm64Image())(t, in)
+		}},
+		{"of arm64, on another processor", "debian-uefi", "kernel-damaged", diagnose.BlocksBoot, write(kernel, arm64Image())},
 		{"another sum", "debian-bios", "kernel-changed", diagnose.BlocksBoot, write(sums, strings.Repeat("0", 32)+"  boot/vmlinuz-"+debian12+"\n")},
 		{"someone signed it once more", "debian-bios", "kernel-changed", nearMiss, func(_ *testing.T, in *installed) {
 			in.write(sums, strings.Repeat("0", 32)+"  boot/vmlinuz-"+debian12+"\n")

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ type login struct {
 	denied config.SSHDSetting
 	// Why sshd closes each way; empty where the way is open, or where refused says why none is.
 	keyRefusal, passwordRefusal sshRefusal
+	groups                      []string // that it is a member of
+	pamEvidence                 []diagnose.Evidence
 }
 
 // logins are the accounts that matter, and by which ways they log in.
@@ -39,6 +42,10 @@ type logins struct {
 	elsewhere string
 	day       int
 	now       time.Time
+	// pam is the stack of sshd; nil where sshd does not ask PAM.
+	pam []pamLine
+	// inMemory are the lines of /etc/fstab that mount an empty file system in memory.
+	inMemory []config.FstabLine
 }
 
 // readLogins works out who can log in to a system.
@@ -46,12 +53,20 @@ func readLogins(s *diagnose.System) *logins {
 	tree := s.Files
 	l := &logins{config: config.ReadSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: config.DayOf(s.Now), now: s.Now, shells: map[string]shellCheck{}}
 	l.elsewhere = loginsElsewhere(tree, l.config)
+	if usesPAM(tree) {
+		l.pam, _ = pamStack(tree, "sshd")
+	}
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
+		if (e.Type == "tmpfs" || e.Type == "ramfs") && !e.Has("noauto") {
+			l.inMemory = append(l.inMemory, e)
+		}
+	}
 	for _, file := range []string{config.PasswdPath, config.ShadowPath, config.GroupPath} {
 		if _, err := tree.Read(file); err != nil && !config.IsNotExist(err) && l.elsewhere == "" {
 			l.elsewhere = "the file " + file + ", which was not examined"
 		}
 	}
-	accounts, _ := config.ParsePasswd(tree.Lines(config.PasswdPath))
+	accounts := config.ReadAccounts(tree)
 	entries, _ := config.ParseShadow(tree.Lines(config.ShadowPath))
 	shadow := map[string]*config.ShadowEntry{}
 	for i := range entries {
@@ -68,11 +83,11 @@ func readLogins(s *diagnose.System) *logins {
 		if len(l.accounts) >= maxAccounts {
 			break
 		}
-		entry := login{Account: a, shadow: shadow[a.Name]}
+		entry := login{Account: a, shadow: shadow[a.Name], groups: groupsOf(&a, groups)}
 		if a.InShadow && entry.shadow != nil {
 			entry.Hash = entry.shadow.Hash
 		}
-		l.examine(tree, &entry, groups)
+		l.examine(tree, &entry)
 		if l.elsewhere == "" && a.Home != "" && !tree.Exists(a.Home) && mountMayHold(s, a.Home) {
 			l.elsewhere = "the home " + a.Home + ", which was not mounted"
 		}
@@ -82,9 +97,12 @@ func readLogins(s *diagnose.System) *logins {
 }
 
 // examine fills in by which ways an account logs in.
-func (l *logins) examine(tree *diagnose.Tree, a *login, groups []config.UserGroup) {
+func (l *logins) examine(tree *diagnose.Tree, a *login) {
 	if a.LogsIn() {
 		a.shellTrouble = l.shellTrouble(tree, &a.Account)
+		if a.ReturnAtEnd {
+			a.shellTrouble = place(config.PasswdPath, a.Line) + " ends with a carriage return, which counts as a part of its name"
+		}
 	}
 	a.keys = config.KeyFiles(tree, l.config, &a.Account, l.now)
 	switch {
@@ -105,23 +123,49 @@ func (l *logins) examine(tree *diagnose.Tree, a *login, groups []config.UserGrou
 	if !l.sshd {
 		return
 	}
-	l.examineSSH(tree, a, groups)
+	// A Match block may open a way for some addresses only: the way counts as open.
+	for i, view := range l.config.For(&a.Account, a.groups) {
+		one, under := *a, *l
+		under.config = view
+		if view != l.config {
+			one.keys = config.KeyFiles(tree, view, &a.Account, l.now)
+		}
+		under.examineSSH(tree, &one)
+		if i == 0 || one.byKey && !a.byKey || one.byPassword && !a.byKey && !a.byPassword {
+			*a = one
+		}
+	}
 }
 
-// denial is the setting by which sshd keeps an account out; nil where none does.
-func (l *logins) denial(a *login, groups []config.UserGroup) *config.SSHDSetting {
+// groupsOf are the names of an account's groups.
+func groupsOf(a *config.Account, groups []config.UserGroup) []string {
 	member := []string{}
 	for _, g := range groups {
 		if g.GID == a.GID || slices.Contains(g.Members, a.Name) {
 			member = append(member, g.Name)
 		}
 	}
+	return member
+}
+
+// overlaid returns the line of /etc/fstab that mounts an empty file system in memory over a file; nil without one.
+func (l *logins) overlaid(file string) *config.FstabLine {
+	for i := range l.inMemory {
+		if at := path.Clean(l.inMemory[i].Target); at != "/" && strings.HasPrefix(file, at+"/") {
+			return &l.inMemory[i]
+		}
+	}
+	return nil
+}
+
+// denial is the setting by which sshd keeps an account out; nil where none does.
+func (l *logins) denial(a *login) *config.SSHDSetting {
 	names := []string{a.Name}
 	for _, rule := range []struct {
 		keyword string
 		names   []string
 		allow   bool
-	}{{"denyusers", names, false}, {"allowusers", names, true}, {"denygroups", member, false}, {"allowgroups", member, true}} {
+	}{{"denyusers", names, false}, {"allowusers", names, true}, {"denygroups", a.groups, false}, {"allowgroups", a.groups, true}} {
 		set := l.config.All(rule.keyword)
 		if len(set) == 0 {
 			continue
@@ -166,23 +210,18 @@ func loginsElsewhere(tree *diagnose.Tree, sshd *config.SSHDConfig) string {
 			continue
 		}
 		for _, service := range strings.Fields(services) {
-			if !strings.HasPrefix(service, "[") && !slices.Contains(localSources, service) && nssModule(tree, service) != "" {
+			if !strings.HasPrefix(service, "[") && !slices.Contains(localSources, service) && nssModule(tree, service) != "" && stoppedDaemon(tree, service) == "" {
 				return "the service " + service + " of nsswitch.conf"
 			}
 		}
 	}
 	for _, keyword := range []string{"authorizedkeyscommand", "trustedusercakeys", "authorizedprincipalscommand"} {
-		if sshd.Matched(keyword) || !strings.EqualFold(sshd.First(keyword, "none"), "none") {
+		if sshd.Matched(keyword) || !strings.EqualFold(sshd.First(keyword, "none"), "none") && lostCommand(tree, sshd, keyword) == "" {
 			return keyword + " of sshd"
 		}
 	}
 	if strings.EqualFold(sshd.First("hostbasedauthentication", "no"), "yes") || tree.Exists("/etc/krb5.keytab") {
 		return "hosts or tickets that sshd trusts"
-	}
-	if sshd.Matched("permitrootlogin", "passwordauthentication", "kbdinteractiveauthentication", "pubkeyauthentication", "allowusers", "allowgroups",
-		"authenticationmethods", "authorizedkeysfile", "denyusers", "denygroups", "forcecommand", "chrootdirectory", "pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes",
-		"maxsessions", "revokedkeys") {
-		return "Match blocks of sshd's configuration"
 	}
 	for _, s := range sshd.All("authenticationmethods") {
 		for _, list := range s.Args {
@@ -198,6 +237,15 @@ func loginsElsewhere(tree *diagnose.Tree, sshd *config.SSHDConfig) string {
 	}
 	if config.CloudInitWillRun(tree) {
 		return "cloud-init, which has not run yet"
+	}
+	return ""
+}
+
+// lostCommand returns the program or file of a setting that sshd asks for keys, if it does not exist; empty where it may answer.
+func lostCommand(tree *diagnose.Tree, sshd *config.SSHDConfig, keyword string) string {
+	name, _ := config.CutField(sshd.First(keyword, ""))
+	if _, err := tree.Stat(name); path.IsAbs(name) && !strings.Contains(name, "%") && config.IsNotExist(err) {
+		return name
 	}
 	return ""
 }

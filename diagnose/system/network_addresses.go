@@ -96,16 +96,22 @@ func unreachableGateway(m *config.NetworkManager, l *config.NetworkLink, network
 		return nil
 	}
 	for _, g := range l.Gateways {
+		if slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == g.Address }) {
+			line := config.FirstNumber(g.Line, l.Line)
+			return &diagnose.Finding{
+				ID: "network-gateway-unreachable", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.8,
+				Title:    fmt.Sprintf("The gateway %s in %s is the address of %s itself.", g.Address, place(l.File, line), config.FirstText(l.Name, l.MAC)),
+				Evidence: []diagnose.Evidence{config.FileEvidence(l.File, line, "the gateway is "+g.Address.String())},
+				ByHand:   "Write the address of the router in the place of the machine's own.",
+			}
+		}
 		if g.OnLink || g.Address.IsLinkLocalUnicast() || slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Masked().Contains(g.Address) }) {
 			continue
 		}
 		if slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == g.Address.Is4() && p.IsSingleIP() }) {
 			continue // hosters route to single addresses
 		}
-		line := g.Line
-		if line == 0 {
-			line = l.Line
-		}
+		line := config.FirstNumber(g.Line, l.Line)
 		f := &diagnose.Finding{
 			ID: "network-gateway-unreachable", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.7,
 			Title:    fmt.Sprintf("The gateway %s in %s lies in no network of %s.", g.Address, place(l.File, line), config.FirstText(l.Name, l.MAC)),

@@ -21,8 +21,18 @@ type coverage struct {
 func cover(s *diagnose.System, n *config.Network) coverage {
 	c := coverage{names: map[string][]string{}, covered: map[string]bool{}, unclear: n.Other != ""}
 	predictable := config.PredictableNames(s.Files)
+	kernelOnly := usesKernelNames(s)
 	for _, nic := range s.NICs {
 		c.names[nic.MAC] = config.NamesOf(s, n, nic, predictable)
+		if kernelOnly {
+			c.names[nic.MAC] = slices.DeleteFunc(c.names[nic.MAC], func(name string) bool { return slices.Contains(nic.Names, name) && !config.IsKernelInterface(name) })
+			for i := range s.NICs { // the kernel numbers the interfaces as it finds them
+				c.names[nic.MAC] = append(c.names[nic.MAC], fmt.Sprintf("eth%d", i))
+			}
+		}
+		if given := config.LinkName(s.Files, nic.MAC); given != nil {
+			c.names[nic.MAC] = []string{given.Name}
+		}
 		for _, m := range n.Managers {
 			if !m.Enabled {
 				continue
@@ -35,10 +45,20 @@ func cover(s *diagnose.System, n *config.Network) coverage {
 				}
 				c.unclear = c.unclear || l.Unclear && l.Active && !l.Virtual && (l.Name == "" || l.Matches(nic.MAC, c.names[nic.MAC]))
 			}
-			c.automatic = c.automatic || m.ConfiguresAll
+			c.automatic = c.automatic || m.ConfiguresAll && !slices.ContainsFunc(m.Inactive, func(l config.NetworkLink) bool { return l.Matches(nic.MAC, c.names[nic.MAC]) })
 		}
 	}
 	return c
+}
+
+// usesKernelNames says whether the kernel's command line keeps udev from giving interfaces names of its policy.
+func usesKernelNames(s *diagnose.System) bool {
+	e := defaultEntry(loadEntries(s))
+	if e == nil || config.FirstExisting(s.Files, "/sbin/biosdevname", "/usr/sbin/biosdevname") != "" {
+		return false
+	}
+	value, _ := argument(e.Options, "net.ifnames")
+	return value == "0"
 }
 
 func findInterfaces(s *diagnose.System, n *config.Network, c coverage) []diagnose.Finding {
@@ -62,6 +82,9 @@ func findInterfaces(s *diagnose.System, n *config.Network, c coverage) []diagnos
 	}
 	if asked && !problems && len(c.covered) == 0 && !c.unclear && !c.automatic && len(out) == 0 {
 		out = append(out, nothingConfigured(s, n))
+	}
+	if asked && !problems && len(out) == 0 {
+		out = append(out, findNoAddress(s, n, c)...)
 	}
 	return append(out, conflicts(s, n, c)...)
 }
@@ -95,6 +118,13 @@ func (c *coverage) missing(s *diagnose.System, n *config.Network, m *config.Netw
 	if given := staleName(s.Files, l.Name, c); given != nil {
 		f.Evidence = append(f.Evidence, config.FileEvidence(given.File, given.Line, "the name "+given.Name+" is given to the address "+given.MAC+", which the machine does not have"))
 		f.Title = fmt.Sprintf("The service %s configures %s, which %s gives to an address that the machine does not have.", m.Name, what, place(given.File, given.Line))
+	}
+	for _, nic := range s.NICs {
+		if given := config.LinkName(s.Files, nic.MAC); given != nil && slices.Contains(nic.Names, l.Name) {
+			f.Confidence = 0.8
+			f.Evidence = append(f.Evidence, config.FileEvidence(given.File, given.Line, "it names this interface "+given.Name))
+			f.Title = fmt.Sprintf("The service %s configures %s in %s, which %s renames to %s.", m.Name, what, place(l.File, l.Line), place(given.File, given.Line), given.Name)
+		}
 	}
 	f.ByHand = "Write the name or the address of an interface that the machine has."
 	if nic, ok := onlyUncovered(s, c); ok {

@@ -328,51 +328,28 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 	return out
 }
 
-// accessDenial is a finding where a rule of pam_access refuses everybody who comes from elsewhere; nil where it does not, or where that cannot
-// be told.
+// accessDenial is a finding where pam_access refuses every account that could log in over the network; nil where it lets one in.
 func accessDenial(tree *diagnose.Tree, l *logins, at *pamLine) *diagnose.Finding {
-	file := "/etc/security/access.conf"
-	for _, arg := range at.args {
-		if value, found := strings.CutPrefix(arg, "accessfile="); found {
-			file = value
+	var first *config.AccessRule
+	file := accessFile(at)
+	rules := config.ReadAccessRules(tree, file)
+	for i := range l.accounts {
+		r := config.RefusingRule(rules, &l.accounts[i].Account, l.accounts[i].groups)
+		if r == nil {
+			return nil
+		}
+		if first == nil {
+			first = r
 		}
 	}
-	if len(tree.Match("/etc/security/access.d", "*.conf")) > 0 {
+	if first == nil || len(tree.Match("/etc/security/access.d", "*.conf")) > 0 || l.elsewhere != "" {
 		return nil
 	}
-	for i, line := range tree.Lines(file) {
-		line, _, _ = strings.Cut(line, "#")
-		fields := strings.SplitN(line, ":", 3)
-		if len(fields) != 3 {
-			continue
-		}
-		sign, users, origins := strings.TrimSpace(fields[0]), strings.Fields(fields[1]), strings.Fields(fields[2])
-		if sign == "+" {
-			for _, user := range users {
-				local := !slices.ContainsFunc(origins, func(o string) bool {
-					return !slices.Contains([]string{"LOCAL", "cron", "crond", ":0", "127.0.0.1", "::1", "localhost"}, o) && !strings.HasPrefix(o, "tty")
-				})
-				if !local && (user == "ALL" || l.find(user) != nil || strings.ContainsAny(user, "@()") || isGroupName(tree, user)) {
-					return nil
-				}
-			}
-			continue
-		}
-		if sign != "-" || !slices.Equal(users, []string{"ALL"}) || !slices.Equal(origins, []string{"ALL"}) {
-			continue
-		}
-		return &diagnose.Finding{
-			ID: "access-conf-denies", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
-			Title:    fmt.Sprintf("The file %s, line %d, refuses all logins over the network.", file, i+1),
-			Evidence: []diagnose.Evidence{config.FileEvidence(file, i+1, strings.TrimSpace(line)), config.FileEvidence(at.file, at.line, "the stack of sshd asks pam_access.so")},
-			Repair:   repairFiles("Allow root and the accounts that have keys before this line.", file),
-			ByHand:   "Write a line such as + : root : ALL before it.",
-		}
+	return &diagnose.Finding{
+		ID: "access-conf-denies", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
+		Title:    fmt.Sprintf("The file %s, line %d, refuses all logins over the network.", file, first.Line),
+		Evidence: []diagnose.Evidence{config.FileEvidence(file, first.Line, first.Text), config.FileEvidence(at.file, at.line, "the stack of sshd asks pam_access.so")},
+		Repair:   repairFiles("Allow root and the accounts that have keys before this line.", file),
+		ByHand:   "Write a line such as + : root : ALL before it.",
 	}
-	return nil
-}
-
-func isGroupName(tree *diagnose.Tree, name string) bool {
-	groups, _ := config.ParseGroups(tree.Lines(config.GroupPath))
-	return slices.ContainsFunc(groups, func(g config.UserGroup) bool { return g.Name == name })
 }

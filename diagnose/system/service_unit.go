@@ -3,6 +3,8 @@ package system
 import (
 	"fmt"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 
 	"salvor/diagnose"
@@ -83,6 +85,9 @@ func isLost(s *diagnose.System, name string) bool {
 func unitTrouble(s *diagnose.System, unit string) (text string, at config.UnitLine) {
 	tree := s.Files
 	lines := config.UnitLines(tree, unit)
+	if text, at = startTrouble(s, lines); text != "" {
+		return text, at
+	}
 	start := settingList(lines, "Service", "ExecStart")
 	oneshot := strings.EqualFold(lastOf(lines, "Service", "Type"), "oneshot")
 	switch {
@@ -131,6 +136,91 @@ func unitTrouble(s *diagnose.System, unit string) (text string, at config.UnitLi
 	return "", config.UnitLine{}
 }
 
+// startTrouble is a condition of a unit that does not hold, or a unit without which systemd does not start this one.
+func startTrouble(s *diagnose.System, lines []config.UnitLine) (text string, at config.UnitLine) {
+	for _, key := range []string{"ConditionPathExists", "ConditionPathIsDirectory", "ConditionFileNotEmpty", "ConditionFileIsExecutable", "ConditionDirectoryNotEmpty"} {
+		for _, name := range []string{key, "Assert" + strings.TrimPrefix(key, "Condition")} {
+			for _, l := range settingList(lines, "Unit", name) {
+				file, negated := strings.CutPrefix(l.Value, "!")
+				if strings.ContainsAny(file, "|%*?") || negated && key != "ConditionPathExists" {
+					continue
+				}
+				switch {
+				case !negated && isLost(s, file):
+					return "it starts only if " + file + " exists, which is not there", l
+				case negated && file != stopFile && !isMadeAtBoot(path.Clean(file)) && s.Files.Exists(file):
+					return "it starts only if " + file + " does not exist, which is there", l
+				}
+			}
+		}
+	}
+	for _, name := range []string{"Requires", "BindsTo", "Requisite"} {
+		for _, l := range settingList(lines, "Unit", name) {
+			for other := range strings.FieldsSeq(l.Value) {
+				if why := lostUnit(s.Files, other); why != "" {
+					return "it needs " + other + ", which " + why, l
+				}
+			}
+		}
+	}
+	return "", config.UnitLine{}
+}
+
+// stopFile keeps Debian's sshd from starting; a rule of its own says so.
+const stopFile = "/etc/ssh/sshd_not_to_be_run"
+
+// lostUnit says why systemd cannot start a unit that another one needs; empty where it may. Units of devices and of mounts are made at boot.
+func lostUnit(tree *diagnose.Tree, unit string) string {
+	switch path.Ext(unit) {
+	case ".service", ".socket", ".target", ".path", ".timer":
+	default:
+		return ""
+	}
+	if strings.Contains(unit, "%") {
+		return ""
+	}
+	file := unit
+	if at := strings.IndexByte(unit, '@'); at >= 0 {
+		file = unit[:at+1] + path.Ext(unit)
+	}
+	switch {
+	case config.UnitMask(tree, unit) != "" || config.UnitMask(tree, file) != "":
+		return "is masked"
+	case config.UnitFile(tree, unit) == "" && config.UnitFile(tree, file) == "" && !isStartedByScript(tree, unit):
+		return "does not exist"
+	}
+	return ""
+}
+
+// isStartedByScript says whether systemd makes a service from a script of /etc/init.d.
+func isStartedByScript(tree *diagnose.Tree, unit string) bool {
+	return tree.Exists("/etc/init.d/" + strings.TrimSuffix(unit, ".service"))
+}
+
+// settingTrouble is a setting under which sshd starts and cannot serve logins.
+func settingTrouble(lines []config.UnitLine) (text string, at config.UnitLine) {
+	for _, l := range lines {
+		if l.Section != "Service" || lastOf(lines, "Service", l.Key) != l.Value {
+			continue
+		}
+		n, err := strconv.Atoi(l.Value)
+		isYes := slices.Contains([]string{"yes", "true", "on", "1"}, strings.ToLower(l.Value))
+		switch {
+		case l.Key == "TasksMax" && err == nil && n < 3:
+			return fmt.Sprintf("it allows %d tasks, and sshd needs one more for each login", n), l
+		case l.Key == "LimitNOFILE" && err == nil && n < 8:
+			return fmt.Sprintf("it allows %d open files, fewer than sshd needs", n), l
+		case l.Key == "PrivateNetwork" && isYes:
+			return "it hides the network from sshd", l
+		case l.Key == "ProtectHome" && (isYes || l.Value == "tmpfs"):
+			return "it hides the homes, and the keys in them, from sshd", l
+		case l.Key == "User" && l.Value != "" && l.Value != "root" && l.Value != "0":
+			return "it runs sshd as " + l.Value + ", who may not read the host keys", l
+		}
+	}
+	return "", config.UnitLine{}
+}
+
 // findSSHDUnit finds a unit of sshd that systemd does not start, or whose command fails at once.
 func findSSHDUnit(s *diagnose.System) []diagnose.Finding {
 	tree := s.Files
@@ -139,12 +229,17 @@ func findSSHDUnit(s *diagnose.System) []diagnose.Finding {
 		return nil
 	}
 	text, at := unitTrouble(s, unit)
+	verb := "start sshd"
+	if text == "" {
+		text, at = settingTrouble(config.UnitLines(tree, unit))
+		verb = "let sshd serve logins"
+	}
 	if text == "" || mountMayHold(s, path.Dir(at.File)) {
 		return nil
 	}
 	return []diagnose.Finding{{
 		ID: "sshd-unit-invalid", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.92,
-		Title:    fmt.Sprintf("The unit %s does not start sshd, because of %s: %s.", unit, place(at.File, at.Line), text),
+		Title:    fmt.Sprintf("The unit %s does not %s, because of %s: %s.", unit, verb, place(at.File, at.Line), text),
 		Evidence: []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value)},
 		ByHand:   "Correct the line, or remove the drop-in, and check the unit with systemd-analyze verify " + unit + ".",
 	}}

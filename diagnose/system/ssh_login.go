@@ -18,9 +18,10 @@ type sshRefusal struct {
 
 func (r *sshRefusal) isOpen() bool { return r.why == "" }
 
-// examineSSH works out by which ways sshd lets an account in, as sshd evaluates its settings outside of Match blocks.
-func (l *logins) examineSSH(tree *diagnose.Tree, a *login, groups []config.UserGroup) {
-	if at := l.denial(a, groups); at != nil {
+// examineSSH works out by which ways sshd and PAM let an account in under one configuration.
+func (l *logins) examineSSH(tree *diagnose.Tree, a *login) {
+	a.denied = config.SSHDSetting{}
+	if at := l.denial(a); at != nil {
 		a.denied = *at
 		a.keyRefusal = sshRefusal{at.Keyword + " keeps it out", *at}
 		a.passwordRefusal = a.keyRefusal
@@ -37,7 +38,31 @@ func (l *logins) examineSSH(tree *diagnose.Tree, a *login, groups []config.UserG
 	if methods := l.config.SettingOf("authenticationmethods"); methods.Keyword != "" {
 		l.combine(a, methods)
 	}
+	if a.keyRefusal.isOpen() || a.passwordRefusal.isOpen() {
+		l.askPAM(tree, a)
+	}
 	a.byKey, a.byPassword = a.keyRefusal.isOpen(), a.passwordRefusal.isOpen()
+}
+
+// askPAM closes the open ways of an account that PAM refuses, whatever it logs in with.
+func (l *logins) askPAM(tree *diagnose.Tree, a *login) {
+	if l.pam == nil || !l.config.IsYes("usepam", "no") {
+		return
+	}
+	q := pamRequest{tree: tree, service: "sshd", account: &a.Account, groups: a.groups}
+	line, answer, refused := q.refusal(l.pam)
+	if !refused {
+		return
+	}
+	a.pamEvidence = answer.evidence
+	r := sshRefusal{"PAM refuses it by " + place(line.file, line.line) + ": " + answer.why,
+		config.SSHDSetting{Keyword: line.kind, Args: append([]string{line.control, line.module}, line.args...), File: line.file, Line: line.line}}
+	if a.keyRefusal.isOpen() {
+		a.keyRefusal = r
+	}
+	if a.passwordRefusal.isOpen() {
+		a.passwordRefusal = r
+	}
 }
 
 // combine applies AuthenticationMethods: each of its words is a list of methods that a login needs together.
@@ -138,11 +163,18 @@ func (l *logins) refusesKeys(tree *diagnose.Tree, a *login) sshRefusal {
 		}
 	}
 	closed := sshRefusal{"it has no key", config.SSHDSetting{}}
-	if at := c.SettingOf("authorizedkeysfile"); at.Keyword != "" {
+	if lost := lostCommand(tree, c, "authorizedkeyscommand"); lost != "" {
+		closed = sshRefusal{"it has no key, and " + lost + " of AuthorizedKeysCommand does not exist", c.SettingOf("authorizedkeyscommand")}
+	} else if at := c.SettingOf("authorizedkeysfile"); at.Keyword != "" {
 		closed = sshRefusal{"it has no key in " + config.ExpandTokens(strings.Join(at.Args, " or "), &a.Account), at}
 	}
 	for i := range a.keys {
 		f := &a.keys[i]
+		if over := l.overlaid(f.Path); over != nil && len(f.Keys) > 0 {
+			closed = sshRefusal{fmt.Sprintf("line %d of %s mounts an empty %s over its keys in %s", over.Line, config.FstabPath, over.Type, f.Path),
+				config.SSHDSetting{Keyword: over.Source, Args: []string{over.Target, over.Type}, File: config.FstabPath, Line: over.Line}}
+			continue
+		}
 		if f.Usable() > 0 {
 			closed = sshRefusal{}
 			break
@@ -210,12 +242,21 @@ func settingEvidence(accounts []login) []diagnose.Evidence {
 	for i := range accounts {
 		for _, at := range accounts[i].settings() {
 			e := config.FileEvidence(at.File, at.Line, at.Keyword+" "+strings.Join(at.Args, " "))
-			if len(out) < 8 && !slices.ContainsFunc(out, func(other diagnose.Evidence) bool { return other.Path == e.Path && other.Line == e.Line }) {
-				out = append(out, e)
-			}
+			out = appendOnce(out, e)
+		}
+		for _, e := range accounts[i].pamEvidence {
+			out = appendOnce(out, e)
 		}
 	}
 	return out
+}
+
+// appendOnce adds evidence of a line that is not among the others yet, up to 8.
+func appendOnce(all []diagnose.Evidence, e diagnose.Evidence) []diagnose.Evidence {
+	if len(all) >= 8 || slices.ContainsFunc(all, func(other diagnose.Evidence) bool { return other.Path == e.Path && other.Line == e.Line }) {
+		return all
+	}
+	return append(all, e)
 }
 
 // helpFor says what lets accounts in again that sshd refuses: a correction of settings where an account has a key or a password, or a key.
@@ -223,6 +264,9 @@ func helpFor(accounts []login) string {
 	for i := range accounts {
 		a := &accounts[i]
 		if len(a.settings()) > 0 && (hasKeys(a) || a.Hash.Usable) {
+			if strings.HasPrefix(a.keyRefusal.why, "PAM ") || a.keyRefusal.at.File == config.FstabPath {
+				return "Correct the line that is named. Ask first who wrote it, if it looks meant."
+			}
 			return fmt.Sprintf("Correct the settings that are named, check them with sshd -T -C user=%s, and restart sshd.", a.Name)
 		}
 	}
@@ -253,7 +297,7 @@ func findNoSSHLogin(s *diagnose.System) []diagnose.Finding {
 		if a.byKey || a.byPassword {
 			return nil
 		}
-		if told == nil || !hasKeys(told) && hasKeys(a) || len(told.settings()) == 0 && len(a.settings()) > 0 && hasKeys(told) == hasKeys(a) {
+		if told == nil || told.denied.Keyword == "permitrootlogin" && a.mayBeLetIn() || !hasKeys(told) && hasKeys(a) && a.denied.Keyword != "permitrootlogin" || len(told.settings()) == 0 && len(a.settings()) > 0 && hasKeys(told) == hasKeys(a) {
 			told = a
 		}
 		if len(f.Evidence) < 16 {

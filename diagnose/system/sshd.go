@@ -99,8 +99,20 @@ func findSSHDService(s *diagnose.System) []diagnose.Finding {
 		if f := maskedServer(tree); f != nil {
 			return []diagnose.Finding{*f}
 		}
+		if unit := sshdUnit(tree); unit != "" && !config.UnitEnabled(tree, strings.TrimSuffix(unit, ".service")+".socket") {
+			e := defaultEntry(loadEntries(s))
+			if line, option := maskArgument(e, unit); option != "" {
+				return []diagnose.Finding{{
+					ID: "sshd-masked", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.93,
+					Title:    fmt.Sprintf("The unit %s is masked by line %d of %s, so nothing can start sshd.", unit, line, e.File),
+					Evidence: []diagnose.Evidence{config.FileEvidence(e.File, line, option)},
+					Explains: []string{"sshd-not-enabled"},
+					ByHand:   "Remove " + option + " from the command line of the boot loader.",
+				}}
+			}
+		}
 	}
-	stop := "/etc/ssh/sshd_not_to_be_run"
+	const stop = stopFile
 	if enabled && tree.Exists(stop) {
 		return []diagnose.Finding{{
 			ID: "sshd-not-enabled", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,

@@ -21,6 +21,8 @@ var (
 func unitRules() []diagnose.Rule {
 	return []diagnose.Rule{
 		{IDs: []string{"default-target-missing", "default-target-rescue", "default-target-masked"}, Files: true, Look: lookDefaultTarget},
+		{IDs: []string{"inittab-invalid"}, Files: true, Look: lookInittab},
+		{IDs: []string{"extlinux-default-missing"}, Files: true, Look: lookExtlinuxDefault},
 		{IDs: []string{"unit-masked"}, Files: true, Look: lookMaskedUnits},
 		{IDs: []string{"selinux-config-invalid", "selinux-policy-missing", "selinux-unlabelled", "selinux-keys-unlabelled", "selinux-port-denied"}, Files: true, Look: lookSELinux},
 		{IDs: []string{"machine-id-invalid"}, Files: true, Look: lookMachineID},
@@ -81,11 +83,24 @@ func lookMaskedUnits(s *diagnose.System) []diagnose.Finding {
 		return nil
 	}
 	var out []diagnose.Finding
+	e := defaultEntry(loadEntries(s))
 	for _, name := range slices.Concat(requiredUnits, importantUnits) {
+		at := path.Join("/etc/systemd/system", name)
 		if !config.IsMasked(s.Files, name) {
+			if line, option := maskArgument(e, name); option != "" {
+				f := diagnose.Finding{
+					ID: "unit-masked", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.9,
+					Title:    fmt.Sprintf("The unit %s is masked by line %d of %s, and other units need it.", name, line, e.File),
+					Evidence: []diagnose.Evidence{config.FileEvidence(e.File, line, option)},
+					ByHand:   "Remove " + option + " from the command line of the boot loader.",
+				}
+				if slices.Contains(requiredUnits, name) {
+					f.Severity = diagnose.BlocksBoot
+				}
+				out = append(out, f)
+			}
 			continue
 		}
-		at := path.Join("/etc/systemd/system", name)
 		f := diagnose.Finding{
 			ID: "unit-masked", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.9,
 			Title:    fmt.Sprintf("The unit %s is masked, and other units need it.", name),
@@ -98,6 +113,19 @@ func lookMaskedUnits(s *diagnose.System) []diagnose.Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// maskArgument returns the argument of an entry's command line that masks a unit, with its line; empty where none does, or where e is nil.
+func maskArgument(e *loadEntry, unit string) (line int, option string) {
+	if e == nil {
+		return 0, ""
+	}
+	for _, option := range e.Options {
+		if value, found := strings.CutPrefix(option, "systemd.mask="); found && (value == unit || value+".service" == unit) {
+			return max(e.OptionsLine, e.Line), option
+		}
+	}
+	return 0, ""
 }
 
 const selinuxPath = "/etc/selinux/config"

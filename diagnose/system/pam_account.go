@@ -1,0 +1,224 @@
+package system
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/diagnose"
+	"salvor/diagnose/config"
+)
+
+// pamAnswer is what a module of PAM says about an account: the name of the code as controls spell it, and why. An unknown answer counts as success.
+type pamAnswer struct {
+	code, why string
+	evidence  []diagnose.Evidence // beside the line of the stack
+}
+
+// pamRequest is an account whose login PAM is asked about.
+type pamRequest struct {
+	tree    *diagnose.Tree
+	service string // of the stack: sshd or login
+	account *config.Account
+	groups  []string
+}
+
+// pamModules are the modules of the account stack whose answer their files give. A module that is not listed counts as success.
+var pamModules = map[string]func(*pamRequest, *pamLine) pamAnswer{
+	"pam_deny.so": func(*pamRequest, *pamLine) pamAnswer {
+		return pamAnswer{code: "acct_expired", why: "pam_deny.so refuses everybody"}
+	},
+	"pam_nologin.so":    askNologin,
+	"pam_access.so":     askAccess,
+	"pam_listfile.so":   askListfile,
+	"pam_succeed_if.so": askSucceedIf,
+	"pam_time.so":       askTime,
+}
+
+// refusal returns the line of the stacks account and session by which PAM refuses an account; ok is false where PAM lets it in, as far as is known.
+func (q *pamRequest) refusal(stack []pamLine) (at pamLine, answer pamAnswer, refused bool) {
+	if at, answer, refused = q.walk(stack, "account"); refused {
+		return at, answer, true
+	}
+	if l := pamUses(stack, "session", "pam_limits.so"); l != nil && q.account.UID != 0 {
+		for _, item := range []string{"maxlogins", "nproc"} {
+			if value, where, set := config.ReadLimit(q.tree, q.account, q.groups, item); set && value == 0 && (item == "nproc" || pamNeeds(*l)) {
+				what := map[string]string{"maxlogins": "no login", "nproc": "no process"}[item]
+				return *l, pamAnswer{why: fmt.Sprintf("%s allows it %s by %s 0", place(where.Path, where.Line), what, item), evidence: []diagnose.Evidence{where}}, true
+			}
+		}
+	}
+	return pamLine{}, pamAnswer{}, false
+}
+
+// walk goes through one stack as PAM does, with the answers of the modules that are known.
+func (q *pamRequest) walk(stack []pamLine, kind string) (at pamLine, why pamAnswer, refused bool) {
+	var lines []pamLine
+	for _, l := range stack {
+		if l.kind == kind {
+			lines = append(lines, l)
+		}
+	}
+	for i := 0; i < len(lines); i++ {
+		l, answer := lines[i], pamAnswer{code: "success"}
+		if ask := pamModules[path.Base(l.module)]; ask != nil && l.problem == "" {
+			answer = ask(q, &l)
+		}
+		action := controlAction(l.control, answer.code)
+		switch skip, err := strconv.Atoi(action); {
+		case err == nil:
+			i += skip
+		case action == "die" || action == "bad":
+			if !refused {
+				at, why, refused = l, answer, true
+			}
+			if action == "die" {
+				return at, why, true
+			}
+		case action == "done" && !refused:
+			return at, why, false
+		}
+	}
+	return at, why, refused
+}
+
+// plainControls are the actions of the controls without brackets.
+var plainControls = map[string]string{
+	"required": "success=ok new_authtok_reqd=ok ignore=ignore default=bad", "requisite": "success=ok new_authtok_reqd=ok ignore=ignore default=die",
+	"sufficient": "success=done new_authtok_reqd=done default=ignore", "optional": "success=ok new_authtok_reqd=ok default=ignore",
+	"binding": "success=done new_authtok_reqd=done ignore=ignore default=bad",
+}
+
+// controlAction is what a control makes of a code: ok, done, bad, die, ignore, or the number of lines to jump over.
+func controlAction(control, code string) string {
+	if plain, found := plainControls[control]; found {
+		control = plain
+	}
+	otherwise := "ignore"
+	for pair := range strings.FieldsSeq(strings.ToLower(strings.Trim(control, "[]"))) {
+		name, action, _ := strings.Cut(pair, "=")
+		switch name {
+		case code:
+			return action
+		case "default":
+			otherwise = action
+		}
+	}
+	return otherwise
+}
+
+func askNologin(q *pamRequest, _ *pamLine) pamAnswer {
+	if q.account.UID != 0 && q.tree.Exists("/etc/nologin") {
+		return pamAnswer{code: "auth_err", why: "the file /etc/nologin exists"}
+	}
+	return pamAnswer{code: "ignore"}
+}
+
+// accessFile is the file that a line of pam_access reads.
+func accessFile(l *pamLine) string {
+	return optionOf(l, "accessfile", "/etc/security/access.conf")
+}
+
+func optionOf(l *pamLine, name, otherwise string) string {
+	for _, arg := range l.args {
+		if value, found := strings.CutPrefix(arg, name+"="); found {
+			return value
+		}
+	}
+	return otherwise
+}
+
+func askAccess(q *pamRequest, l *pamLine) pamAnswer {
+	if len(q.tree.Match("/etc/security/access.d", "*.conf")) > 0 || q.service != "sshd" {
+		return pamAnswer{code: "success"}
+	}
+	file := accessFile(l)
+	if r := config.RefusingRule(config.ReadAccessRules(q.tree, file), q.account, q.groups); r != nil {
+		return pamAnswer{"perm_denied", place(file, r.Line) + " refuses it", []diagnose.Evidence{config.FileEvidence(file, r.Line, r.Text)}}
+	}
+	return pamAnswer{code: "success"}
+}
+
+// askListfile answers for lists of users and groups. A list that is missing or that others may write counts as an error of the module.
+func askListfile(q *pamRequest, l *pamLine) pamAnswer {
+	file, item, sense := optionOf(l, "file", ""), optionOf(l, "item", ""), optionOf(l, "sense", "")
+	if file == "" || optionOf(l, "apply", "") != "" || item != "user" && item != "group" || sense != "allow" && sense != "deny" {
+		return pamAnswer{code: "success"}
+	}
+	info, err := q.tree.Stat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o002 != 0 {
+		if optionOf(l, "onerr", "fail") == "succeed" || err != nil && !config.IsNotExist(err) {
+			return pamAnswer{code: "success"}
+		}
+		return pamAnswer{"auth_err", "the list " + file + " does not exist, or everybody may write it", []diagnose.Evidence{config.FileEvidence(file, 0, "pam_listfile.so cannot use it")}}
+	}
+	names := []string{q.account.Name}
+	if item == "group" {
+		names = q.groups
+	}
+	listed := slices.ContainsFunc(q.tree.Lines(file), func(line string) bool { return slices.Contains(names, strings.TrimSpace(line)) })
+	if listed == (sense == "allow") {
+		return pamAnswer{code: "success"}
+	}
+	why := "the list " + file + " does not name it"
+	if listed {
+		why = "the list " + file + " names it"
+	}
+	return pamAnswer{"auth_err", why, []diagnose.Evidence{config.FileEvidence(file, 0, why)}}
+}
+
+// askSucceedIf answers for conditions on the name, the ids and the groups of the account. Another condition counts as true.
+func askSucceedIf(q *pamRequest, l *pamLine) pamAnswer {
+	words := slices.DeleteFunc(slices.Clone(l.args), func(a string) bool {
+		return slices.Contains([]string{"debug", "use_uid", "quiet", "quiet_fail", "quiet_success", "audit"}, a)
+	})
+	values := map[string]string{"user": q.account.Name, "uid": fmt.Sprint(q.account.UID), "gid": fmt.Sprint(q.account.GID), "shell": q.account.Shell, "home": q.account.Home, "service": q.service}
+	for ; len(words) >= 3; words = words[3:] {
+		value, known := values[words[0]]
+		if !known {
+			continue
+		}
+		number, err1 := strconv.Atoi(value)
+		bound, err2 := strconv.Atoi(words[2])
+		numbers := err1 == nil && err2 == nil
+		holds := true
+		switch words[1] {
+		case "=", "eq":
+			holds = value == words[2]
+		case "!=", "ne":
+			holds = value != words[2]
+		case "<", "lt":
+			holds = !numbers || number < bound
+		case "<=", "le":
+			holds = !numbers || number <= bound
+		case ">", "gt":
+			holds = !numbers || number > bound
+		case ">=", "ge":
+			holds = !numbers || number >= bound
+		case "in":
+			holds = slices.Contains(strings.Split(words[2], ":"), value)
+		case "notin":
+			holds = !slices.Contains(strings.Split(words[2], ":"), value)
+		case "ingroup", "notingroup":
+			member := slices.ContainsFunc(strings.Split(words[2], ":"), func(g string) bool { return slices.Contains(q.groups, g) })
+			holds = member == (words[1] == "ingroup")
+		}
+		if !holds {
+			return pamAnswer{code: "auth_err", why: "pam_succeed_if.so asks for " + strings.Join(words[:3], " ")}
+		}
+	}
+	return pamAnswer{code: "success"}
+}
+
+func askTime(q *pamRequest, _ *pamLine) pamAnswer {
+	terminal := map[string]string{"sshd": "ssh", "login": "tty1"}[q.service]
+	for _, r := range config.ReadTimeRules(q.tree) {
+		if r.IsForAccount(q.service, terminal, q.account.Name) && r.IsNever() {
+			const file = "/etc/security/time.conf"
+			return pamAnswer{"perm_denied", place(file, r.Line) + " allows it no time", []diagnose.Evidence{config.FileEvidence(file, r.Line, r.Text)}}
+		}
+	}
+	return pamAnswer{code: "success"}
+}
