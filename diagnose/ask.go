@@ -25,6 +25,17 @@ type stopWatch struct {
 	clock func() time.Time // nil: time.Now
 }
 
+// overrunWords begin the reason of a gap that a rule leaves which has taken too long.
+const overrunWords = "it took more than "
+
+// IsOverrun says whether a gap is that of a rule that has taken too long.
+func (g *Gap) IsOverrun() bool {
+	return strings.HasPrefix(g.What, ruleGap) && strings.HasPrefix(g.Why, overrunWords)
+}
+
+// ruleGap begins the name of a gap that a rule leaves.
+const ruleGap = "the rule for "
+
 // errOverrun is the error of a read by a rule that has taken too long. What the rule makes of the error is dropped.
 var errOverrun = errors.New("the rule has taken too long")
 
@@ -95,10 +106,10 @@ func askRule(rule Rule, s *System) (found []Finding, gap *Gap) {
 		if p := recover(); p != nil {
 			if over, ok := p.(ruleOverrun); ok {
 				found = nil
-				gap = &Gap{What: "the rule for " + strings.Join(rule.IDs, ", "), Why: fmt.Sprintf("it took more than %s: the files that it reads are too many or too large", over.limit)}
+				gap = &Gap{What: ruleGap + strings.Join(rule.IDs, ", "), Why: fmt.Sprintf(overrunWords+"%s: the files that it reads are too many or too large", over.limit)}
 				return
 			}
-			found, gap = nil, &Gap{What: "the rule for " + strings.Join(rule.IDs, ", "), Why: "it failed: " + Excerpt(fmt.Sprint(p))}
+			found, gap = nil, &Gap{What: ruleGap + strings.Join(rule.IDs, ", "), Why: "it failed: " + Excerpt(fmt.Sprint(p))}
 		}
 	}()
 	found = rule.Look(s)

@@ -165,4 +165,7 @@ func TestARuleThatTakesTooLongIsAGap(t *testing.T) {
 	if len(findings) != 1 || findings[0].Title != "true" || len(gaps) != 1 || gaps[0].What != "the rule for slow" || !strings.Contains(gaps[0].Why, "more than 1m0s") {
 		t.Errorf("want the finding of the second rule and one gap of the first, got %+v and %+v", findings, gaps)
 	}
+	if other := (Gap{What: "the rule for slow", Why: "it failed: index out of range"}); len(gaps) != 1 || !gaps[0].IsOverrun() || other.IsOverrun() {
+		t.Errorf("want an overrun in %+v and none in %+v", gaps, other)
+	}
 }

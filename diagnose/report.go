@@ -85,8 +85,13 @@ func (r *Report) Add(x *Examination) {
 	}
 }
 
-// addFinding adds a finding. What each system shows alike, such as a failing disk, concerns the machine and is added once.
+// addFinding adds a finding. What each system shows alike, such as a failing disk, concerns the machine and is added once. A finding that files show,
+// or whose repair writes files, belongs to its system.
 func (r *Report) addFinding(f Finding) {
+	if f.Repair != nil && f.Repair.Consent == ConsentFiles {
+		r.Findings = append(r.Findings, f)
+		return
+	}
 	for i := range r.Findings {
 		other := &r.Findings[i]
 		if other.ID == f.ID && other.Title == f.Title && other.System != f.System && reflect.DeepEqual(other.Evidence, f.Evidence) && !slices.ContainsFunc(f.Evidence, func(e Evidence) bool { return e.Kind == FromFile }) {

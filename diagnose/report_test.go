@@ -179,6 +179,25 @@ func TestFindingsNameTheirSystem(t *testing.T) {
 	}
 }
 
+// TestRepairedFindingsKeepTheirSystem: what both systems show alike, and what a repair mends by files of one system, is listed for each system.
+func TestRepairedFindingsKeepTheirSystem(t *testing.T) {
+	driver := Finding{ID: "network-driver-blocked", Stage: Network, Severity: BlocksAccess, Confidence: 0.9, Title: "T.",
+		Evidence: []Evidence{{Kind: FromDevice, Path: "enp1s0", Text: "x"}}, Repair: &Repair{Summary: "S.", Consent: ConsentFiles, Writes: []string{"/etc/x"}}}
+	var r Report
+	r.Add(&Examination{Version: ExaminationVersion, Systems: []ExaminedSystem{
+		{Root: "/dev/sda1", Disks: []string{"/dev/sda"}, Findings: []Finding{driver}}, {Root: "/dev/sdb1", Disks: []string{"/dev/sdb"}, Findings: []Finding{driver}}}})
+	r.Judge()
+	var got []string
+	for _, f := range r.Findings {
+		if f.ID == driver.ID {
+			got = append(got, f.System)
+		}
+	}
+	if text := strings.Join(got, " "); text != "/dev/sda1 /dev/sdb1" {
+		t.Errorf("want the finding of each of the two systems, got those of %q", text)
+	}
+}
+
 // TestLadder: for each stage, a verdict says whether it was examined, in part, or not, and why.
 func TestLadder(t *testing.T) {
 	looked := func(gaps ...Gap) Report {

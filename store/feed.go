@@ -58,6 +58,11 @@ var (
 	namelessSubjects = []string{"chassis", "inspection-rule", "join-token", "policy", "seal-key"}
 )
 
+// subjectKinds are all kinds of subjects that have events.
+func subjectKinds() []string {
+	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(machineSubjects)), slices.Collect(maps.Keys(recordSubjects)), namelessSubjects)))
+}
+
 func subjectTable(kind string) (table string, known bool) {
 	if table, known = machineSubjects[kind]; !known {
 		table, known = recordSubjects[kind]
@@ -71,7 +76,7 @@ func (s *jobTables) FindSubject(ctx context.Context, kind, ident string) (subjec
 	table, named := subjectTable(kind)
 	switch {
 	case !named && !slices.Contains(namelessSubjects, kind):
-		return subject, "", problem.NotFoundf("There is no timeline of a %.40s.", kind)
+		return subject, "", problem.NotFoundf("There is no timeline of a %.40s; name one of these kinds: %s.", kind, strings.Join(subjectKinds(), ", "))
 	case !named:
 		return subject, "", nil
 	}

@@ -28,6 +28,9 @@ func (p *planner) finishAll(ctx context.Context, editors map[string]*systemEdito
 		// It makes the initramfs and the menu of the loader, which belong to the boot.
 		e.finding, e.consent = "", diagnose.ConsentBoot
 		if err := p.Finish(ctx, e, findings); err != nil {
+			if flag := refusedByFlag(err); flag != err {
+				return problem.Conflictf("the repair is not offered, and nothing was written: what the boot needs cannot be made anew after the repair of %s on %s: %v", idsOf(findings), root, flag)
+			}
 			return fmt.Errorf("make anew what the repair of %s changes: %w", root, err)
 		}
 		if e.changesBoot() {
@@ -35,6 +38,17 @@ func (p *planner) finishAll(ctx context.Context, editors map[string]*systemEdito
 		}
 	}
 	return nil
+}
+
+// idsOf names findings, each id once.
+func idsOf(findings []diagnose.Finding) string {
+	var ids []string
+	for _, f := range findings {
+		if !slices.Contains(ids, f.ID) {
+			ids = append(ids, f.ID)
+		}
+	}
+	return strings.Join(ids, ", ")
 }
 
 // hostKeyRules read the host keys of all systems, where no mended one has any: a partition table that is whole again shows systems that were not there.
@@ -151,7 +165,7 @@ func (p *planner) keepNames() {
 // checkLost refuses a repair after which less of the machine can be examined: a system is gone, or a part is not examined that was.
 func (p *planner) checkLost() error {
 	tookLonger := func(g diagnose.Gap) bool {
-		return g.Why == examine.OutOfTime || strings.Contains(g.Why, context.DeadlineExceeded.Error())
+		return g.Why == examine.OutOfTime || strings.Contains(g.Why, context.DeadlineExceeded.Error()) || g.IsOverrun()
 	}
 	if i := slices.IndexFunc(p.plan.After.NotExamined, tookLonger); i >= 0 && !slices.ContainsFunc(p.plan.Before.NotExamined, tookLonger) {
 		g := p.plan.After.NotExamined[i]

@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"salvor/agent/examine"
@@ -410,12 +412,41 @@ func TestRefusedByFlag(t *testing.T) {
 	}
 }
 
+// TestFinishRefusedByFlag: an initramfs or a menu that root may not write fails the plan in words that name the flag, the file and the finding.
+func TestFinishRefusedByFlag(t *testing.T) {
+	t.Parallel()
+	e, _ := newTestEditor(t)
+	p := newPlanner(examinationOf("/dev/vda1"), examinationOf("/dev/vda1"))
+	p.Finish = func(context.Context, repair.Editor, []diagnose.Finding) error {
+		return fmt.Errorf("write the menu: %w", &os.PathError{Op: "rename", Path: "/boot/grub/grub.cfg", Err: syscall.EPERM})
+	}
+	p.done[[2]string{"/dev/vda1", "a"}] = true
+	err := p.finishAll(t.Context(), map[string]*systemEditor{"/dev/vda1": e}, []task{{root: "/dev/vda1", finding: found("a", diagnose.BlocksBoot)}})
+	for _, want := range []string{"the repair is not offered, and nothing was written", "the repair of a on /dev/vda1", "/boot/grub/grub.cfg", "chattr -ia"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("an immutable menu: want %q in the error, got %v", want, err)
+		}
+	}
+}
+
 // TestSlowSecondLook: where the second look ran out of time, the plan does not say that a system is lost.
 func TestSlowSecondLook(t *testing.T) {
 	t.Parallel()
-	after := diagnose.Examination{NotExamined: []diagnose.Gap{{What: "the machine", Why: examine.OutOfTime}}}
-	p := newPlanner(examinationOf("/dev/sda2"), after)
-	if err := p.judge(); err == nil || !strings.Contains(err.Error(), "too slow") || strings.Contains(err.Error(), "not found any more") {
-		t.Errorf("%v", err)
+	late := diagnose.Rule{IDs: []string{"x"}, Files: true, Look: func(s *diagnose.System) []diagnose.Finding {
+		for {
+			s.Files.Exists("/x")
+		}
+	}}
+	_, overrun := diagnose.Run([]diagnose.Rule{late}, &diagnose.System{Files: diagnose.NewTree(fstest.MapFS{}), RuleTime: time.Nanosecond})
+	for name, gaps := range map[string][]diagnose.Gap{"the whole look": {{What: "the machine", Why: examine.OutOfTime}}, "one rule": overrun} {
+		after := examinationOf("/dev/sda2")
+		if name != "one rule" {
+			after.Systems = nil
+		}
+		after.NotExamined = gaps
+		p := newPlanner(examinationOf("/dev/sda2"), after)
+		if err := p.judge(); err == nil || !strings.Contains(err.Error(), "too slow") || strings.Contains(err.Error(), "not found any more") {
+			t.Errorf("%s took too long: want a plan that is refused as too slow, got %v", name, err)
+		}
 	}
 }

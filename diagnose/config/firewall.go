@@ -13,6 +13,8 @@ type ClosedFirewall struct {
 	Line       int
 	Text       string
 	Repair     string
+	// ByHand says what a person can do where no repair writes a rule; empty where one does.
+	ByHand string
 }
 
 // harmlessAccept is what rules of iptables match that let through no new connection from elsewhere to a TCP port.

@@ -302,17 +302,21 @@ func lookKernelLimits(s *diagnose.System) []diagnose.Finding {
 		name   string
 		effect string
 		starve func(n int64) bool
+		does   diagnose.Severity
 	}{
-		{"vm.min_free_kbytes", "keeps %d KiB of memory free, more than half of what the machine has", func(n int64) bool { return s.Memory > 0 && n<<10 > s.Memory/2 }},
-		{"kernel.threads-max", "allows %d threads, fewer than a boot needs", func(n int64) bool { return n > 0 && n < 100 }},
-		{"fs.file-max", "allows %d open files, fewer than a boot needs", func(n int64) bool { return n >= 0 && n < 500 }},
+		{"vm.min_free_kbytes", "keeps %d KiB of memory free, more than half of what the machine has", func(n int64) bool { return s.Memory > 0 && n<<10 > s.Memory/2 }, diagnose.BlocksBoot},
+		{"kernel.threads-max", "allows %d threads, fewer than a boot needs", func(n int64) bool { return n > 0 && n < 100 }, diagnose.BlocksBoot},
+		// The kernel does not hold root to this limit, so the system boots and lets root in.
+		{"fs.file-max", "allows %d open files, and programs of other users than root open no more", func(n int64) bool { return n >= 0 && n < 500 }, diagnose.Degrades},
 	} {
 		set, found := settings[limit.name]
 		n, err := strconv.ParseInt(set.value, 10, 64)
 		if !found || err != nil || n < 0 || n > 1<<40 || !limit.starve(n) {
 			continue
 		}
-		out = append(out, set.finding("kernel-limit-starves", fmt.Sprintf("Line %d of %s "+limit.effect+".", set.line, set.file, n)))
+		f := set.finding("kernel-limit-starves", fmt.Sprintf("Line %d of %s "+limit.effect+".", set.line, set.file, n))
+		f.Severity = limit.does
+		out = append(out, f)
 	}
 	return out
 }

@@ -33,13 +33,17 @@ func findFirewalls(s *diagnose.System) []diagnose.Finding {
 		if f == nil {
 			continue
 		}
-		out = append(out, diagnose.Finding{
+		finding := diagnose.Finding{
 			ID: "firewall-blocks-ssh", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.8,
 			Title:    fmt.Sprintf("The firewall %s drops what comes in, by %s, and lets nothing through to port %d of sshd.", f.Name, place(f.File, f.Line), ports[0]),
 			Evidence: []diagnose.Evidence{config.FileEvidence(f.File, f.Line, f.Text)},
 			Repair:   repairFiles(fmt.Sprintf("Add one rule that accepts connections to TCP port %d.", ports[0]), config.FirstText(f.Repair, f.File)),
 			ByHand:   "Ask who is responsible for the firewall before a port is opened.",
-		})
+		}
+		if f.ByHand != "" {
+			finding.Repair, finding.ByHand = nil, f.ByHand
+		}
+		out = append(out, finding)
 	}
 	return out
 }
@@ -140,7 +144,8 @@ func closedFirewalld(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
 	own := path.Join("/etc/firewalld/zones", zone+".xml")
 	if !slices.Contains(files, own) {
 		if slices.Contains([]string{"drop", "block"}, zone) && len(files) == 0 { // these two let in no service, unless a file changes them
-			return &config.ClosedFirewall{Name: "firewalld", File: "/etc/firewalld/firewalld.conf", Text: "DefaultZone=" + zone + ", a zone that lets no service in", Repair: own}
+			return &config.ClosedFirewall{Name: "firewalld", File: "/etc/firewalld/firewalld.conf", Text: "DefaultZone=" + zone + ", a zone that lets no service in",
+				ByHand: "Ask who is responsible for the firewall; then firewall-offline-cmd --zone=" + zone + " --add-service=ssh lets ssh in."}
 		}
 		vendor := config.FirstExisting(tree, "/usr/lib/firewalld/zones/"+zone+".xml", "/usr/share/firewalld/zones/"+zone+".xml")
 		if vendor == "" {

@@ -45,6 +45,18 @@ func TestSocketKeepsItsAddress(t *testing.T) {
 	}
 }
 
+// TestPreloadsOfOneLine: of several libraries in a line of /etc/ld.so.preload, a mend takes out the broken ones only.
+func TestPreloadsOfOneLine(t *testing.T) {
+	e, f := damagedSystem(t, "debian-bios/preload-library-broken/beside a whole library")
+	if err := mend(t, e, f); err != nil {
+		t.Fatal(err)
+	}
+	const want = "# agent\n/usr/local/lib/libgood.so # keep\n"
+	if text := string(e.Snapshot()["etc/ld.so.preload"].Data); text != want {
+		t.Errorf("want %q, got %q", want, text)
+	}
+}
+
 // TestLoaderOfAnotherSystem: a core image that was not installed with the modules of a system may start another system, so that no mend writes over
 // this core image.
 func TestLoaderOfAnotherSystem(t *testing.T) {

@@ -105,7 +105,7 @@ func init() {
 
 		{"too little free", "debian-bios", "kernel-limit-starves", blocks, write("/etc/sysctl.d/99-tuning.conf", "vm.min_free_kbytes = 8000000\n")},
 		{"too few threads", "debian-bios", "kernel-limit-starves", blocks, write("/etc/sysctl.d/99-tuning.conf", "kernel/threads-max=20\n")},
-		{"too few files", "debian-bios", "kernel-limit-starves", blocks, write("/etc/sysctl.conf", "fs.file-max = 64\n")},
+		{"too few files", "debian-bios", "kernel-limit-starves", degrades, write("/etc/sysctl.conf", "fs.file-max = 64\n")},
 		{"much, but not too much", "debian-bios", "kernel-limit-starves", nearMiss, write("/etc/sysctl.d/99-tuning.conf", "vm.min_free_kbytes = 1048576\nfs.file-max = 2097152\n")},
 		{"a later file", "debian-bios", "kernel-limit-starves", nearMiss, both(write("/etc/sysctl.d/10-x.conf", "vm.min_free_kbytes = 8000000\n"), write("/usr/lib/sysctl.d/50-x.conf", "vm.min_free_kbytes = 67584\n"))},
 		{"a file that another replaces", "debian-bios", "kernel-limit-starves", nearMiss, both(write("/usr/lib/sysctl.d/50-x.conf", "vm.min_free_kbytes = 8000000\n"), write("/etc/sysctl.d/50-x.conf", "# none\n"))},
@@ -150,6 +150,8 @@ func init() {
 		{"the library of a library", "debian-bios", "preload-library-broken", blocks, both(library("/usr/local/lib/libmonitor.so", "libgone.so.1"), write("/etc/ld.so.preload", "/usr/local/lib/libmonitor.so\n"))},
 		{"a library further away", "debian-bios", "preload-library-broken", blocks, both(library("/usr/local/lib/libmonitor.so", "libmore.so"), library("/usr/local/lib/libmore.so", "libgone.so.1"),
 			write("/etc/ld.so.preload", "# agent\n/usr/lib/other.so:/usr/local/lib/libmonitor.so\n"))},
+		{"beside a whole library", "debian-bios", "preload-library-broken", blocks, both(library("/usr/local/lib/libmonitor.so", "libgone.so.1"), library("/usr/local/lib/libsecond.so", "libgone.so.2"),
+			library("/usr/local/lib/libgood.so", "libc.so.6"), write("/etc/ld.so.preload", "# agent\n/usr/local/lib/libmonitor.so:/usr/local/lib/libgood.so /usr/local/lib/libsecond.so # keep\n"))},
 		{"a library that is gone itself", "debian-bios", "preload-library-broken", nearMiss, write("/etc/ld.so.preload", "/usr/lib/libsnoopy.so\n")},
 		{"a whole library", "debian-bios", "preload-library-broken", nearMiss, both(library("/usr/local/lib/libmonitor.so", "libc.so.6"), write("/etc/ld.so.preload", "/usr/local/lib/libmonitor.so\n"))},
 		{"a comment", "debian-bios", "preload-library-broken", nearMiss, both(library("/usr/local/lib/libmonitor.so", "libgone.so.1"), write("/etc/ld.so.preload", "#/usr/local/lib/libmonitor.so\n"))},

@@ -10,7 +10,8 @@ import (
 	"salvor/diagnose/config"
 )
 
-const preloadPath = "/etc/ld.so.preload"
+// PreloadPath names the libraries that the dynamic loader of glibc loads into every program.
+const PreloadPath = "/etc/ld.so.preload"
 
 // lookPreload finds a library of /etc/ld.so.preload whose own libraries are lost: then every program ends at its start, init too. The loader leaves
 // out a preloaded library that does not exist, or that is none for this machine.
@@ -18,9 +19,15 @@ func lookPreload(s *diagnose.System) []diagnose.Finding {
 	if linkerOf(s) == "" { // musl reads no such file
 		return nil
 	}
-	for i, line := range s.Files.Lines(preloadPath) {
+	f := diagnose.Finding{
+		ID: "preload-library-broken", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.95, Explains: []string{"sshd-library-missing"},
+		ByHand: "Take the library out of the line, or install the package that brings what it needs.",
+	}
+	var broken []string
+	var missing []diagnose.Evidence
+	for i, line := range s.Files.Lines(PreloadPath) {
 		line, _, _ = strings.Cut(line, "#")
-		for _, name := range strings.FieldsFunc(line, func(r rune) bool { return r == ':' || r == ' ' || r == '\t' }) {
+		for _, name := range strings.FieldsFunc(line, isPreloadSeparator) {
 			if !path.IsAbs(name) || strings.Contains(name, "$") || !s.Files.Exists(name) {
 				continue
 			}
@@ -34,20 +41,40 @@ func lookPreload(s *diagnose.System) []diagnose.Finding {
 				continue
 			}
 			lost := findLostLibrary(s.Files, name)
-			if lost == nil {
+			if lost == nil || len(broken) >= maxPreloads {
 				continue
 			}
-			return []diagnose.Finding{{
-				ID: "preload-library-broken", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.95,
-				Title:    fmt.Sprintf("Line %d of %s loads %s into every program, and %s, so that no program starts.", i+1, preloadPath, name, lost),
-				Evidence: append([]diagnose.Evidence{config.FileEvidence(preloadPath, i+1, name)}, lost.evidence()...),
-				Explains: []string{"sshd-library-missing"},
-				Repair:   repairFiles(fmt.Sprintf("Remove line %d of %s.", i+1, preloadPath), preloadPath),
-				ByHand:   "Remove the line, or install the package that brings the library.",
-			}}
+			if len(broken) == 0 {
+				f.Title = fmt.Sprintf("Line %d of %s loads %s into every program, and %s, so that no program starts.", i+1, PreloadPath, name, lost)
+			}
+			broken = append(broken, name)
+			f.Evidence = append(f.Evidence, config.FileEvidence(PreloadPath, i+1, name))
+			missing = append(missing, lost.evidence()...)
 		}
 	}
-	return nil
+	if len(broken) == 0 {
+		return nil
+	}
+	f.Evidence = append(f.Evidence, missing...)
+	f.Repair = repairFiles("Take "+strings.Join(broken, " and ")+" out of "+PreloadPath+", and leave the other libraries in it.", PreloadPath)
+	return []diagnose.Finding{f}
+}
+
+// maxPreloads bounds the broken libraries of one finding.
+const maxPreloads = 8
+
+// isPreloadSeparator says whether a character separates the libraries of /etc/ld.so.preload.
+func isPreloadSeparator(r rune) bool { return r == ':' || r == ' ' || r == '\t' }
+
+// WithoutPreloads is a line of /etc/ld.so.preload without those libraries. A comment at its end stays.
+func WithoutPreloads(line string, libraries []string) string {
+	text, comment, commented := strings.Cut(line, "#")
+	kept := slices.DeleteFunc(strings.FieldsFunc(text, isPreloadSeparator), func(name string) bool { return slices.Contains(libraries, name) })
+	text = strings.Join(kept, " ")
+	if commented {
+		text = strings.TrimLeft(text+" #"+comment, " ")
+	}
+	return text
 }
 
 // linkerOf is the dynamic loader of glibc; empty where the system has none.

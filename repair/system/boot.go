@@ -19,6 +19,19 @@ const (
 	entryOnly        = "makes a whole entry of another kernel the default one by its id"
 )
 
+// removePreloads takes the libraries that the evidence names out of their lines of /etc/ld.so.preload.
+func removePreloads(_ context.Context, c *repairCase) error {
+	for _, e := range c.finding.Evidence {
+		if e.Kind != diagnose.FromFile || e.Path != rules.PreloadPath || e.Line == 0 {
+			continue
+		}
+		if err := c.editLine(e.Path, e.Line, func(line string) string { return rules.WithoutPreloads(line, []string{e.Text}) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // kernelRows choose a kernel, and correct what it is started with.
 func kernelRows() []tableRow {
 	boot, files := diagnose.ConsentBoot, diagnose.ConsentFiles
@@ -27,7 +40,7 @@ func kernelRows() []tableRow {
 	lacksLine := func(f diagnose.Finding) bool { return builds(f) && strings.Contains(f.Title, "loads no initramfs") }
 	return []tableRow{
 		{finding: "network-driver-blocked", consent: boot, change: commentEvidence, initramfs: always, does: "makes the line a comment, and builds the initramfs anew"},
-		{finding: "preload-library-broken", consent: diagnose.ConsentFiles, change: commentEvidence, does: "makes the line a comment"},
+		{finding: "preload-library-broken", consent: diagnose.ConsentFiles, change: removePreloads, does: "takes the library out of the line; others in the line stay"},
 		{finding: "root-driver-blocked", consent: boot, change: commentEvidence, initramfs: always, does: "makes the line a comment, and builds the initramfs anew"},
 		{finding: "resume-device-missing", consent: boot, change: forgetResume, initramfs: func(f diagnose.Finding) bool { return !isArgument(f) },
 			does: "writes `RESUME=none` and builds the initramfs anew, or removes the argument"},

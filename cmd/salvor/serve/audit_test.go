@@ -535,9 +535,17 @@ var nativeSteps = []auditStep{
 func TestPolicyChangeHasAnEvent(t *testing.T) {
 	p := newTestControlPlane(t, "[DEFAULT]\nhost = north\n")
 	p.cfg.Policy.File = "/etc/salvor/policy.yaml"
-	must.OK(t, p.noteRules(t.Context(), []string{"volume:get"}))
-	events := must.Get(p.Store.Feed(t.Context(), job.FeedFilter{}, 9))(t)
-	if len(events) != 1 || events[0].Subject.Kind != "policy" || events[0].Text != "policy file read again on north: rules changed: volume:get" {
-		t.Errorf("the timeline has %+v", events)
+	for _, c := range []struct {
+		rules []string
+		want  string
+	}{
+		{[]string{"volume:get"}, "policy file read again on north: rules changed: volume:get"},
+		{nil, "policy file read again on north: no rule changed"}, // only comments did
+	} {
+		must.OK(t, p.noteRules(t.Context(), c.rules))
+		events := must.Get(p.Store.Feed(t.Context(), job.FeedFilter{}, 9))(t)
+		if len(events) == 0 || events[len(events)-1].Subject.Kind != "policy" || events[len(events)-1].Text != c.want {
+			t.Errorf("after a change of the rules %q: want the event %q, got %+v", c.rules, c.want, events)
+		}
 	}
 }

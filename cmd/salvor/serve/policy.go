@@ -52,7 +52,10 @@ func (p *ControlPlane) watchPolicy(ctx context.Context) error {
 // noteRules writes the event of a policy file that changed. Each process that reads the file writes an event of its own, because its
 // file may be another one.
 func (p *ControlPlane) noteRules(ctx context.Context, rules []string) error {
-	text := "policy file read again on " + p.cfg.Default.Host + ": rules changed: " + record.ListNames(rules)
+	text := "policy file read again on " + p.cfg.Default.Host + ": no rule changed"
+	if len(rules) > 0 {
+		text = "policy file read again on " + p.cfg.Default.Host + ": rules changed: " + record.ListNames(rules)
+	}
 	return p.Store.Do(ctx, func(tx job.Tx) error {
 		return p.Store.Append(tx, job.Event{Subject: job.Subject{Kind: "policy", ID: p.cfg.Policy.File}, Type: "request", Text: text})
 	})
