@@ -231,6 +231,10 @@ type Rule struct {
 func Run(rules []Rule, s *System) ([]Finding, []Gap) {
 	var findings []Finding
 	var gaps []Gap
+	if s.Files != nil {
+		s.Files.memo.begin()
+		defer s.Files.memo.end()
+	}
 	for _, rule := range rules {
 		if rule.Files && s.Files == nil {
 			continue

@@ -41,6 +41,7 @@ type Tree struct {
 	base   fs.ReadLinkFS
 	unread *unreadFiles
 	watch  *stopWatch
+	memo   *ruleMemo
 }
 
 // NewTree is the tree below base. base need not follow links, because the tree asks it only for names without any. FileInfo.Sys of its files
@@ -48,7 +49,7 @@ type Tree struct {
 func NewTree(base fs.ReadLinkFS) *Tree {
 	unread := &unreadFiles{errs: map[string]error{}}
 	watch := &stopWatch{}
-	return &Tree{notingFS{base, unread, watch}, unread, watch}
+	return &Tree{notingFS{base, unread, watch}, unread, watch, &ruleMemo{}}
 }
 
 // Resolve follows all links of a path and returns the place where it leads, absolute and without links. Where the last element does not exist,

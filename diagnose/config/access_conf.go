@@ -20,12 +20,19 @@ type AccessRule struct {
 
 // ReadAccessRules reads a file of pam_access. Lines that pam_access skips are left out.
 func ReadAccessRules(tree *diagnose.Tree, file string) []AccessRule {
+	return diagnose.Once(tree, "access "+file, func() []AccessRule { return parseAccessRules(tree.Lines(file)) })
+}
+
+func parseAccessRules(lines []string) []AccessRule {
 	var out []AccessRule
-	for i, line := range tree.Lines(file) {
+	for i, line := range lines {
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.SplitN(line, ":", 3)
-		if len(fields) != 3 || len(out) >= MaxTableLines {
+		if len(fields) != 3 {
 			continue
+		}
+		if len(out) >= MaxTableLines {
+			break
 		}
 		sign := strings.TrimSpace(fields[0])
 		if sign == "+" || sign == "-" {
@@ -104,19 +111,25 @@ type TimeRule struct {
 	Services, Terminals, Users, Times string
 	Line                              int
 	Text                              string
+	never                             bool // no minute of any week satisfies it
 }
 
 // ReadTimeRules reads pam_time's file.
 func ReadTimeRules(tree *diagnose.Tree) []TimeRule {
+	return diagnose.Once(tree, "times", func() []TimeRule { return parseTimeRules(tree.Lines("/etc/security/time.conf")) })
+}
+
+func parseTimeRules(lines []string) []TimeRule {
 	var out []TimeRule
-	lines := tree.Lines("/etc/security/time.conf")
 	for i := 0; i < len(lines) && len(out) < MaxTableLines; i++ {
 		at, text := i+1, ""
 		text, i = JoinLines(lines, i, Unchanged)
 		text, _, _ = strings.Cut(text, "#")
 		fields := strings.Split(strings.Join(strings.Fields(text), ""), ";")
 		if len(fields) == 4 {
-			out = append(out, TimeRule{fields[0], fields[1], fields[2], fields[3], at, strings.TrimSpace(text)})
+			r := TimeRule{fields[0], fields[1], fields[2], fields[3], at, strings.TrimSpace(text), false}
+			r.never = r.isNever()
+			out = append(out, r)
 		}
 	}
 	return out
@@ -127,8 +140,17 @@ func (r *TimeRule) IsForAccount(service, terminal, user string) bool {
 	return logicList(r.Services, matchesName(service)) && logicList(r.Terminals, matchesName(terminal)) && logicList(r.Users, matchesName(user))
 }
 
-// IsNever says whether no minute of any week satisfies the rule. Words that are no times count as always.
-func (r *TimeRule) IsNever() bool {
+// IsNever says whether no minute of any week satisfies the rule.
+func (r *TimeRule) IsNever() bool { return r.never }
+
+// maxTimes bounds the text of the times that are tried minute by minute.
+const maxTimes = 200
+
+// isNever tries the minutes of a week, of which it takes each fifth. Words that are no times count as always.
+func (r *TimeRule) isNever() bool {
+	if len(r.Times) > maxTimes {
+		return false
+	}
 	for day := range 7 {
 		for minute := 0; minute < 24*60; minute += 5 {
 			if logicList(r.Times, func(word string) bool { return isInTime(word, time.Weekday(day), minute) }) {
@@ -193,29 +215,46 @@ func logicList(list string, is func(string) bool) bool {
 // false where no line names the item for the account.
 func ReadLimit(tree *diagnose.Tree, a *Account, groups []string, item string) (value int, at diagnose.Evidence, set bool) {
 	strength := 0
+	for _, l := range diagnose.Once(tree, "limits", func() []limitLine { return readLimits(tree) }) {
+		if l.item != item {
+			continue
+		}
+		kind, group := 0, strings.TrimLeft(l.domain, "@%")
+		switch {
+		case l.domain == a.Name:
+			kind = 3
+		case l.domain != group && slices.Contains(groups, group):
+			kind = 2
+		case l.domain == "*" && a.UID != 0: // the wildcard is not for root
+			kind = 1
+		}
+		if kind == 0 || kind < strength {
+			continue
+		}
+		n, err := strconv.Atoi(l.value)
+		strength, set = kind, err == nil
+		value, at = n, FileEvidence(l.file, l.line, l.text)
+	}
+	return value, at, set
+}
+
+// limitLine is a line of pam_limits that sets a hard limit.
+type limitLine struct {
+	domain, item, value, text, file string
+	line                            int
+}
+
+// readLimits reads the files of pam_limits.
+func readLimits(tree *diagnose.Tree) []limitLine {
+	var out []limitLine
 	for _, file := range append([]string{"/etc/security/limits.conf"}, tree.Match("/etc/security/limits.d", "*.conf")...) {
 		for i, line := range tree.Lines(file) {
 			line, _, _ = strings.Cut(line, "#")
 			fields := strings.Fields(line)
-			if len(fields) != 4 || fields[2] != item || fields[1] != "hard" && fields[1] != "-" {
-				continue
+			if len(fields) == 4 && (fields[1] == "hard" || fields[1] == "-") && len(out) < MaxTableLines {
+				out = append(out, limitLine{fields[0], fields[2], fields[3], strings.Join(fields, " "), file, i + 1})
 			}
-			kind, group := 0, strings.TrimLeft(fields[0], "@%")
-			switch {
-			case fields[0] == a.Name:
-				kind = 3
-			case fields[0] != group && slices.Contains(groups, group):
-				kind = 2
-			case fields[0] == "*" && a.UID != 0: // the wildcard is not for root
-				kind = 1
-			}
-			if kind == 0 || kind < strength {
-				continue
-			}
-			n, err := strconv.Atoi(fields[3])
-			strength, set = kind, err == nil
-			value, at = n, FileEvidence(file, i+1, strings.Join(fields, " "))
 		}
 	}
-	return value, at, set
+	return out
 }

@@ -11,6 +11,10 @@ import (
 
 // UnitFile returns the path of a unit of systemd; empty where there is none.
 func UnitFile(tree *diagnose.Tree, unit string) string {
+	return diagnose.Once(tree, "unit "+unit, func() string { return findUnit(tree, unit) })
+}
+
+func findUnit(tree *diagnose.Tree, unit string) string {
 	for _, folder := range UnitFolders {
 		if _, err := tree.Lstat(path.Join(folder, unit)); err == nil {
 			return path.Join(folder, unit)
@@ -29,16 +33,23 @@ func UnitMask(tree *diagnose.Tree, unit string) string {
 
 // unitWanted returns the link by which a target or another unit starts a unit; empty where none does.
 func unitWanted(tree *diagnose.Tree, unit string) string {
-	for _, folder := range UnitFolders {
-		for _, pattern := range []string{"*.wants", "*.requires"} {
-			for _, wants := range tree.Match(folder, pattern) {
-				if _, err := tree.Lstat(path.Join(wants, unit)); err == nil {
-					return path.Join(wants, unit)
-				}
-			}
+	for _, wants := range diagnose.Once(tree, "wants", func() []string { return wantFolders(tree) }) {
+		if _, err := tree.Lstat(path.Join(wants, unit)); err == nil {
+			return path.Join(wants, unit)
 		}
 	}
 	return ""
+}
+
+// wantFolders are the folders whose links start units, such as multi-user.target.wants.
+func wantFolders(tree *diagnose.Tree) []string {
+	var out []string
+	for _, folder := range UnitFolders {
+		for _, pattern := range []string{"*.wants", "*.requires"} {
+			out = append(out, tree.Match(folder, pattern)...)
+		}
+	}
+	return out
 }
 
 // UnitEnabled says whether systemd starts one of the units.
@@ -111,10 +122,19 @@ func ServiceEnabled(tree *diagnose.Tree, names ...string) (enabled, known bool) 
 
 // startLinks are the links that start a script of /etc/init.d in the run levels 2 to 5, or before them.
 func startLinks(tree *diagnose.Tree, name string) []string {
+	all := diagnose.Once(tree, "start links", func() []string {
+		var out []string
+		for _, root := range []string{"/etc", "/etc/rc.d", "/etc/init.d"} {
+			for _, level := range []string{"rcS.d", "rc2.d", "rc3.d", "rc4.d", "rc5.d"} {
+				out = append(out, tree.Match(path.Join(root, level), "S[0-9][0-9]*")...)
+			}
+		}
+		return out
+	})
 	var out []string
-	for _, root := range []string{"/etc", "/etc/rc.d", "/etc/init.d"} {
-		for _, level := range []string{"rcS.d", "rc2.d", "rc3.d", "rc4.d", "rc5.d"} {
-			out = append(out, tree.Match(path.Join(root, level), "S[0-9][0-9]"+name)...)
+	for _, link := range all {
+		if path.Base(link)[3:] == name {
+			out = append(out, link)
 		}
 	}
 	return out

@@ -57,6 +57,10 @@ type SSHDConfig struct {
 
 // ReadSSHDConfig reads sshd's configuration of a system.
 func ReadSSHDConfig(tree *diagnose.Tree) *SSHDConfig {
+	return diagnose.Once(tree, "sshd", func() *SSHDConfig { return makeSSHDConfig(tree) })
+}
+
+func makeSSHDConfig(tree *diagnose.Tree) *SSHDConfig {
 	c := &SSHDConfig{read: map[string]bool{}, included: map[string]bool{}}
 	file := SSHDConfigFile
 	if !tree.Exists(file) && tree.Exists("/usr/etc/ssh/sshd_config") { // SUSE

@@ -101,12 +101,32 @@ func namesMatch(list string, names []string) answer {
 	return result
 }
 
+// Bounds of a configuration whose Match blocks are applied to each account.
+const (
+	maxMatchBlocks   = 256
+	maxMatchSettings = 5000
+)
+
+// HasTooManyBlocks says whether the Match blocks are too many to be applied to each account. For then leaves them out.
+func (c *SSHDConfig) HasTooManyBlocks() bool {
+	blocks := map[*matchBlock]bool{}
+	for _, s := range c.settings {
+		if s.block != nil {
+			blocks[s.block] = true
+		}
+	}
+	return len(blocks) > maxMatchBlocks || len(blocks) > 0 && len(c.settings) > maxMatchSettings
+}
+
 // maxUnknownBlocks bounds the Match blocks that are tried one by one for an account.
 const maxUnknownBlocks = 8
 
 // For returns the configurations that sshd may apply to an account of those groups: one where the Match blocks that depend on the client's address
 // do not hold, one with each of those blocks, and one with all. What a block sets takes the place of what lines outside of blocks set.
 func (c *SSHDConfig) For(a *Account, groups []string) []*SSHDConfig {
+	if c.HasTooManyBlocks() {
+		return []*SSHDConfig{c}
+	}
 	answers := map[*matchBlock]answer{nil: no}
 	var open []*matchBlock
 	for _, s := range c.settings {

@@ -70,9 +70,16 @@ func (p corpusPlace) with(line string, at int) fstest.MapFS {
 	return files
 }
 
+// recognizedIn are the answers of recognized by the file.
+var recognizedIn = map[string][][]string{}
+
 // recognized are the lines whose secret Line masks in a file, by the name of the secret or by its place. Rules and repairs must show no more of
 // a line than Line does. A word without a name in a file of another format is out of the reach of Line.
 func recognized(lines [][]string, file string) (out [][]string) {
+	if known, found := recognizedIn[file]; found {
+		return known
+	}
+	defer func() { recognizedIn[file] = out }()
 	for _, line := range lines {
 		if shown := diagnose.Line("/"+file, line[1]) + diagnose.Line("/"+file, "# "+line[1]) + diagnose.Line("/"+file, "options "+line[1]); !strings.Contains(shown, corpusCanary) {
 			out = append(out, line)

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -85,12 +86,17 @@ func separateLayout(name string) *installed {
 	in.Firmware.Entries, in.Firmware.Order = slices.Clone(in.Firmware.Entries), slices.Clone(in.Firmware.Order)
 	for i := range in.Devices {
 		d := &in.Devices[i]
+		d.Subvolumes = slices.Clone(d.Subvolumes)
 		if d.Space != nil {
 			space := *d.Space
 			d.Space = &space
 		}
 		if disk, ok := d.Content.(*sparseDisk); ok {
-			d.Content = &sparseDisk{disk.size, maps.Clone(disk.pieces)}
+			copied := newDisk(disk.size)
+			for at, piece := range disk.pieces {
+				copied.pieces[at] = bytes.Clone(piece)
+			}
+			d.Content = copied
 		}
 	}
 	return in

@@ -21,7 +21,7 @@ func lookMountDrivers(s *diagnose.System) []diagnose.Finding {
 		return nil
 	}
 	var out []diagnose.Finding
-	table := readMountTable(s)
+	table, blocks := readMountTable(s), map[string]*driverBlock{}
 	for i := range table.entries {
 		m := &table.entries[i]
 		module := mountDrivers[m.Type]
@@ -32,7 +32,11 @@ func lookMountDrivers(s *diagnose.System) []diagnose.Finding {
 			continue
 		}
 		f := diagnose.Finding{ID: "fstab-driver-unavailable", Stage: m.Stage(), Severity: m.MountSeverity(s), Confidence: 0.85, Evidence: []diagnose.Evidence{m.Evidence()}}
-		block := blockOf(s, e, module)
+		block, done := blocks[module]
+		if !done {
+			block = blockOf(s, e, module)
+			blocks[module] = block
+		}
 		isForbidden := block != nil && (strings.HasPrefix(strings.TrimSpace(block.text), "install") || strings.HasPrefix(block.text, "module_blacklist="))
 		switch {
 		case isForbidden:

@@ -181,6 +181,13 @@ const (
 // loadEntries collects the entries of all loaders of the system, the default one marked. Loaders are asked in the order in which a system uses
 // them; entries of one loader only are returned.
 func loadEntries(s *diagnose.System) []loadEntry {
+	if s.Files == nil {
+		return collectEntries(s)
+	}
+	return diagnose.Once(s.Files, "entries", func() []loadEntry { return collectEntries(s) })
+}
+
+func collectEntries(s *diagnose.System) []loadEntry {
 	for _, collect := range []func(*diagnose.System) []loadEntry{grubEntries, systemdBootEntries, extlinuxEntries} {
 		if out := collect(s); len(out) > 0 {
 			return out

@@ -50,6 +50,10 @@ type logins struct {
 
 // readLogins works out who can log in to a system.
 func readLogins(s *diagnose.System) *logins {
+	return diagnose.Once(s.Files, "logins", func() *logins { return makeLogins(s) })
+}
+
+func makeLogins(s *diagnose.System) *logins {
 	tree := s.Files
 	l := &logins{config: config.ReadSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: config.DayOf(s.Now), now: s.Now, shells: map[string]shellCheck{}}
 	l.elsewhere = loginsElsewhere(tree, l.config)
@@ -203,6 +207,9 @@ var localSources = []string{"files", "compat", "systemd", "db", "cache"}
 func loginsElsewhere(tree *diagnose.Tree, sshd *config.SSHDConfig) string {
 	if sshd.Partial {
 		return "a part of sshd's configuration that was not read"
+	}
+	if sshd.HasTooManyBlocks() {
+		return "Match blocks of sshd's configuration, which are too many"
 	}
 	for _, line := range tree.Lines("/etc/nsswitch.conf") {
 		name, services, found := strings.Cut(strings.SplitN(line, "#", 2)[0], ":")

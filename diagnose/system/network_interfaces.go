@@ -16,10 +16,11 @@ type coverage struct {
 	// automatic: a manager uses DHCP on whatever its files do not name.
 	automatic bool
 	unclear   bool
+	given     map[string]*config.GivenName // by address, the only name that an interface gets
 }
 
 func cover(s *diagnose.System, n *config.Network) coverage {
-	c := coverage{names: map[string][]string{}, covered: map[string]bool{}, unclear: n.Other != ""}
+	c := coverage{names: map[string][]string{}, covered: map[string]bool{}, unclear: n.Other != "", given: map[string]*config.GivenName{}}
 	predictable := config.PredictableNames(s.Files)
 	kernelOnly := usesKernelNames(s)
 	for _, nic := range s.NICs {
@@ -31,7 +32,7 @@ func cover(s *diagnose.System, n *config.Network) coverage {
 			}
 		}
 		if given := config.LinkName(s.Files, nic.MAC); given != nil {
-			c.names[nic.MAC] = []string{given.Name}
+			c.names[nic.MAC], c.given[nic.MAC] = []string{given.Name}, given
 		}
 		for _, m := range n.Managers {
 			if !m.Enabled {
@@ -120,7 +121,7 @@ func (c *coverage) missing(s *diagnose.System, n *config.Network, m *config.Netw
 		f.Title = fmt.Sprintf("The service %s configures %s, which %s gives to an address that the machine does not have.", m.Name, what, place(given.File, given.Line))
 	}
 	for _, nic := range s.NICs {
-		if given := config.LinkName(s.Files, nic.MAC); given != nil && slices.Contains(nic.Names, l.Name) {
+		if given := c.given[nic.MAC]; given != nil && slices.Contains(nic.Names, l.Name) {
 			f.Confidence = 0.8
 			f.Evidence = append(f.Evidence, config.FileEvidence(given.File, given.Line, "it names this interface "+given.Name))
 			f.Title = fmt.Sprintf("The service %s configures %s in %s, which %s renames to %s.", m.Name, what, place(l.File, l.Line), place(given.File, given.Line), given.Name)

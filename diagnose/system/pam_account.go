@@ -158,7 +158,14 @@ func askListfile(q *pamRequest, l *pamLine) pamAnswer {
 	if item == "group" {
 		names = q.groups
 	}
-	listed := slices.ContainsFunc(q.tree.Lines(file), func(line string) bool { return slices.Contains(names, strings.TrimSpace(line)) })
+	list := diagnose.Once(q.tree, "list "+file, func() map[string]bool {
+		out := map[string]bool{}
+		for _, line := range q.tree.Lines(file) {
+			out[strings.TrimSpace(line)] = true
+		}
+		return out
+	})
+	listed := slices.ContainsFunc(names, func(name string) bool { return list[name] })
 	if listed == (sense == "allow") {
 		return pamAnswer{code: "success"}
 	}

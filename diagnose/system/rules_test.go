@@ -86,7 +86,7 @@ func TestRuleCases(t *testing.T) {
 			continue
 		}
 		t.Run(tc.id+"/"+tc.name, func(t *testing.T) {
-			in := layouts[tc.layout]()
+			in := separateLayout(tc.layout)
 			tc.change(t, in)
 			found := findingsOf(t, in)
 			at := slices.IndexFunc(found, func(f diagnose.Finding) bool { return f.ID == tc.id })
