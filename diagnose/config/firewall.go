@@ -85,17 +85,18 @@ var knownServices = strings.Fields("http https domain smtp submission imap imaps
 func ParseNftables(lines []string, file string, ports []int) *ClosedFirewall {
 	var closed *ClosedFirewall
 	var hooked int // chains of the hook; with several, a packet has to pass all of them
-	inChain, dropping, depth := false, false, 0
+	inChain, dropping, accepting, depth := false, false, false, 0
 	for i, text := range lines {
 		line, _, _ := strings.Cut(text, "#")
 		if strings.Contains(line, "include") && strings.Contains(line, `"`) || nftAdds.MatchString(line) {
 			return nil
 		}
 		if nftChain.MatchString(line) {
-			inChain, dropping, depth = true, false, 0
+			inChain, dropping, accepting, depth = true, false, false, 0
 		}
 		if inChain && nftHook.MatchString(line) {
 			hooked++
+			accepting = !nftPolicy.MatchString(line)
 			if nftPolicy.MatchString(line) {
 				dropping = true
 				closed = &ClosedFirewall{Name: "nftables", File: file, Line: i + 1, Text: strings.TrimSpace(line)}
@@ -104,6 +105,17 @@ func ParseNftables(lines []string, file string, ports []int) *ClosedFirewall {
 		depth += strings.Count(line, "{") - strings.Count(line, "}")
 		if inChain && dropping && nftLetsIn(line, ports) {
 			return nil
+		}
+		if inChain && accepting && closed == nil {
+			for _, rule := range splitRules(nftHead.ReplaceAllString(nftChain.ReplaceAllString(line, ""), "")) {
+				m := nftRefusal.FindStringSubmatch(nftComment.ReplaceAllString(rule, ""))
+				switch {
+				case nftRuleLetsIn(rule, ports):
+					return nil
+				case m != nil && (m[1] == "" || namesAll(m[1], ports)):
+					closed = &ClosedFirewall{Name: "nftables", File: file, Line: i + 1, Text: strings.TrimSpace(line), ByHand: refusedByHand}
+				}
+			}
 		}
 		if inChain && depth <= 0 && strings.Contains(line, "}") {
 			inChain = false
@@ -213,6 +225,25 @@ func nftRuleLetsIn(rule string, ports []int) bool {
 	return true
 }
 
+// refusedByHand is what a person can do about a rule that refuses ssh by its port: somebody wrote it on purpose.
+const refusedByHand = "Ask who is responsible for the firewall; then remove the rule, or accept the networks that may connect before it."
+
+// iptablesRefusal is a rule that refuses connections to ports from everywhere, without another condition than that they are new.
+var iptablesRefusal = regexp.MustCompile(`^-A INPUT -p tcp(?: -m (?:tcp|multiport))? --d(?:port|ports|estination-ports?) (\S+)(?: -m (?:state|conntrack) --(?:ct)?state NEW)?(?: -m comment --comment (?:"[^"]*"|\S+))? -j (?:DROP|REJECT)(?: --reject-with \S+)?$`)
+
+// nftRefusal is a rule of nftables that refuses new connections to ports, or all that arrive at it, from everywhere.
+var nftRefusal = regexp.MustCompile(`(?i)^\s*(?:(?:tcp|th)\s+dport\s+(\{[^}]*\}|\S+)\s+)?(?:ct\s+state\s+new\s+)?(?:counter\s+(?:packets\s+\d+\s+bytes\s+\d+\s+)?)?(?:drop|reject(?:\s+with\s+[\w -]+)?)\s*\}?\s*$`)
+
+// namesAll says whether a list of ports holds each of the ports.
+func namesAll(list string, ports []int) bool {
+	for _, port := range ports {
+		if holds, sure := NamesPort(list, []int{port}); !holds || !sure {
+			return false
+		}
+	}
+	return true
+}
+
 var iptablesPorts = regexp.MustCompile(`--(?:dport|dports|destination-port|destination-ports)\s+(\S+)`)
 
 // ParseIptables reads the output of iptables-save.
@@ -240,6 +271,9 @@ func ParseIptables(lines []string, file string, ports []int) *ClosedFirewall {
 			switch target {
 			case "LOG", "NFLOG", "MARK", "CONNMARK":
 			case "DROP", "REJECT":
+				if m := iptablesRefusal.FindStringSubmatch(line); closed == nil && m != nil && namesAll(m[1], ports) {
+					return &ClosedFirewall{Name: "iptables", File: file, Line: i + 1, Text: line, ByHand: refusedByHand}
+				}
 				if at == 2 { // without a condition
 					if closed == nil {
 						closed = &ClosedFirewall{Name: "iptables", File: file, Line: i + 1, Text: line}
@@ -256,6 +290,30 @@ func ParseIptables(lines []string, file string, ports []int) *ClosedFirewall {
 		}
 	}
 	return closed
+}
+
+// UFWRefuses returns the line of a rule of the user that refuses connections to all of the ports from everywhere, before a rule that may let one
+// through; 0 without one.
+func UFWRefuses(lines []string, ports []int) int {
+	for i, line := range lines {
+		rest, found := strings.CutPrefix(line, "### tuple ### ")
+		f := strings.Fields(rest)
+		if !found || len(f) < 7 || strings.HasPrefix(f[len(f)-1], "out") || f[1] == "udp" {
+			continue
+		}
+		action, _, _ := strings.Cut(f[0], "_")
+		everywhere := strings.HasPrefix(f[3], "0.0.0.0/0") && f[4] == "any" && strings.HasPrefix(f[5], "0.0.0.0/0") && f[6] == "in"
+		holds, sure := NamesPort(f[2], ports)
+		switch {
+		case action == "allow" || action == "limit":
+			if f[2] == "any" || holds || !sure {
+				return 0
+			}
+		case (action == "deny" || action == "reject") && everywhere && (f[2] == "any" || namesAll(f[2], ports)):
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // ParseUFW says whether a rule of the user may let connections to the ports through.

@@ -87,6 +87,11 @@ func argumentFindings(s *diagnose.System, e *loadEntry) []diagnose.Finding {
 			out = append(out, *f)
 		}
 	}
+	if root == "" && needsRootArgument(s, e) {
+		f := finding("root-argument-missing", 0.88, fmt.Sprintf("Line %d of %s names no root, and the initramfs of this system asks for the argument root=.", line, e.File), strings.Join(e.Options, " "))
+		f.ByHand = "Write root=UUID= and the UUID of the root into the command line of the boot loader."
+		out = append(out, f)
+	}
 	if f := rootTypeFinding(s, e, finding); f != nil {
 		out = append(out, *f)
 	}
@@ -108,6 +113,25 @@ func proposeRoot(s *diagnose.System, e *loadEntry, line int, root string, f *dia
 // isEditable says whether the command line of an entry lies in a text file of the system's own tree.
 func isEditable(s *diagnose.System, e *loadEntry) bool {
 	return !strings.HasSuffix(e.File, ".efi") && e.Kernel.Tree == s.Files
+}
+
+// needsRootArgument says whether an entry boots by an initramfs of initramfs-tools, which finds no root by itself.
+func needsRootArgument(s *diagnose.System, e *loadEntry) bool {
+	if len(e.Initrds) == 0 || config.FirstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs") == "" || config.FirstExisting(s.Files, "/usr/bin/dracut", "/usr/sbin/dracut") != "" {
+		return false
+	}
+	for _, o := range e.Options {
+		name, _, _ := strings.Cut(o, "=")
+		if strings.Contains(o, "$") || slices.Contains([]string{"root", "boot", "nfsroot", "zfs", "bootfs", "BOOT", "rauc.slot", "overlayroot"}, name) {
+			return false
+		}
+	}
+	for _, line := range s.Files.Lines("/etc/initramfs-tools/initramfs.conf") {
+		if strings.HasPrefix(strings.TrimSpace(line), "ROOT=") || strings.HasPrefix(strings.TrimSpace(line), "BOOT=nfs") {
+			return false
+		}
+	}
+	return true
 }
 
 // rootTypeFinding looks at rootfstype=, as which the initramfs or the kernel mounts the root.

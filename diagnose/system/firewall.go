@@ -98,11 +98,18 @@ func closedIptables(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
 func closedUFW(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
 	enabled, _ := config.LastSetting(config.ShellSettings(tree.Lines("/etc/ufw/ufw.conf")), "ENABLED")
 	policy, _ := config.LastSetting(config.ShellSettings(tree.Lines("/etc/default/ufw")), "DEFAULT_INPUT_POLICY")
-	if on, _ := config.ServiceEnabled(tree, "ufw"); !on || !strings.EqualFold(enabled.Value, "yes") || strings.EqualFold(policy.Value, "ACCEPT") || policy.Line == 0 {
+	if on, _ := config.ServiceEnabled(tree, "ufw"); !on || !strings.EqualFold(enabled.Value, "yes") || policy.Line == 0 {
 		return nil
 	}
 	file := config.FirstExisting(tree, "/etc/ufw/user.rules", "/lib/ufw/user.rules", "/var/lib/ufw/user.rules")
 	if file == "" {
+		return nil
+	}
+	if strings.EqualFold(policy.Value, "ACCEPT") {
+		lines := tree.Lines(file)
+		if line := config.UFWRefuses(lines, ports); line > 0 {
+			return &config.ClosedFirewall{Name: "ufw", File: file, Line: line, Text: lines[line-1], ByHand: "Ask who is responsible for the firewall; then remove the rule with ufw delete."}
+		}
 		return nil
 	}
 	if config.ParseUFW(tree.Lines(file), ports) {

@@ -50,6 +50,38 @@ func init() {
 			nft("\t\ttcp dport 22 accept\n")(m)
 			m.add("/etc/ssh/sshd_config", "Port 2222\n")
 		}, "firewall-blocks-ssh", blocks, "port 2222", 5},
+		{"nftables, a rule that refuses the port", func(m machine) {
+			enable(m, "nftables.service")
+			m.write("/etc/nftables.conf", "table inet f {\n chain i {\n  type filter hook input priority 0; policy accept;\n  iif lo accept\n  tcp dport { 22, 23 } counter drop\n }\n}\n")
+		}, "firewall-blocks-ssh", blocks, "line 5", 5},
+		{"nftables, a drop at the end", func(m machine) {
+			enable(m, "nftables.service")
+			m.write("/etc/nftables.conf", "table inet f {\n chain i {\n  type filter hook input priority 0;\n  ct state established accept\n  tcp dport 80 accept\n  reject with icmp type port-unreachable\n }\n}\n")
+		}, "firewall-blocks-ssh", blocks, "line 6", 6},
+		{"near miss: nftables, the port is accepted before", func(m machine) {
+			enable(m, "nftables.service")
+			m.write("/etc/nftables.conf", "table inet f {\n chain i {\n  type filter hook input priority 0; policy accept;\n  ip saddr 10.0.0.0/8 tcp dport 22 accept\n  tcp dport 22 drop\n }\n}\n")
+		}, "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, others are refused", func(m machine) {
+			enable(m, "nftables.service")
+			m.write("/etc/nftables.conf", "table inet f {\n chain i {\n  type filter hook input priority 0; policy accept;\n  ip saddr 203.0.113.5 drop\n  tcp dport 23 drop\n  ct state invalid drop\n }\n}\n")
+		}, "firewall-blocks-ssh", nearMiss, "", 0},
+		{"iptables, a rule that refuses the port", func(m machine) {
+			enable(m, "netfilter-persistent.service")
+			m.write("/etc/iptables/rules.v4", "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -p tcp -m tcp --dport 22 -j DROP\nCOMMIT\n")
+		}, "firewall-blocks-ssh", blocks, "line 4", 4},
+		{"near miss: iptables, too many connections are refused", func(m machine) {
+			enable(m, "netfilter-persistent.service")
+			m.write("/etc/iptables/rules.v4", "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp -m tcp --dport 22 -m recent --update --seconds 60 --hitcount 4 --name DEFAULT --rsource -j DROP\n-A INPUT -s 203.0.113.5/32 -p tcp -m tcp --dport 22 -j DROP\nCOMMIT\n")
+		}, "firewall-blocks-ssh", nearMiss, "", 0},
+		{"ufw, a rule that refuses the port", func(m machine) {
+			ufw("### tuple ### deny tcp 22 0.0.0.0/0 any 0.0.0.0/0 in\n-A ufw-user-input -p tcp --dport 22 -j DROP\n")(m)
+			m.write("/etc/default/ufw", "DEFAULT_INPUT_POLICY=\"ACCEPT\"\n")
+		}, "firewall-blocks-ssh", blocks, "line 2", 2},
+		{"near miss: ufw refuses one network", func(m machine) {
+			ufw("### tuple ### deny tcp 22 0.0.0.0/0 any 203.0.113.0/24 in\n### tuple ### deny tcp 23 0.0.0.0/0 any 0.0.0.0/0 in\n")(m)
+			m.write("/etc/default/ufw", "DEFAULT_INPUT_POLICY=\"ACCEPT\"\n")
+		}, "firewall-blocks-ssh", nearMiss, "", 0},
 		{"near miss: nftables with ssh", nft("\t\ttcp dport { ssh, http } ct state new accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
 		{"near miss: nftables, range", nft("\t\tip saddr 192.0.2.0/24 tcp dport 20-30 accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
 		{"near miss: nftables, chain of its own", nft("\t\tjump services\n"), "firewall-blocks-ssh", nearMiss, "", 0},

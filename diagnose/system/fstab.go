@@ -18,6 +18,7 @@ func fstabRules() []diagnose.Rule {
 		{IDs: []string{"fstab-subvolume-missing"}, Files: true, Look: eachMount(lookMountSubvolume)},
 		{IDs: []string{"fstab-network-mount"}, Files: true, Look: eachMount(lookNetworkMount)},
 		{IDs: []string{"fstab-bind-source-missing"}, Files: true, Look: lookBindSources},
+		{IDs: []string{"fstab-hides-system"}, Files: true, Look: eachMount(lookHidingMount)},
 		{IDs: []string{"fstab-driver-unavailable"}, Files: true, Look: lookMountDrivers},
 		{IDs: []string{"fstab-missing"}, Files: true, Look: lookMissingFstab},
 	}

@@ -24,7 +24,12 @@ func initRules() []diagnose.Rule {
 func lookUsrLinks(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
 	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
-		if _, err := s.Files.Lstat("/" + name); !config.IsNotExist(err) || !config.IsFolder(s.Files, "/usr/"+name) {
+		target, isLink := "", false
+		if link, err := s.Files.ReadLink("/" + name); err == nil {
+			_, err := s.Files.Stat("/" + name)
+			target, isLink = link, config.IsNotExist(err)
+		}
+		if _, err := s.Files.Lstat("/" + name); !isLink && !config.IsNotExist(err) || !config.IsFolder(s.Files, "/usr/"+name) {
 			continue
 		}
 		needed := map[string]bool{"bin": s.Files.Exists("/usr/bin/sh"), "sbin": s.Files.Exists("/usr/sbin/init"), "lib": s.Files.Exists("/usr/lib/systemd"),
@@ -32,13 +37,18 @@ func lookUsrLinks(s *diagnose.System) []diagnose.Finding {
 		if !needed {
 			continue
 		}
-		out = append(out, diagnose.Finding{
+		f := diagnose.Finding{
 			ID: "usr-link-missing", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.97,
 			Title:    fmt.Sprintf("The path /%s does not exist, which is a link to usr/%s on systems such as this one.", name, name),
 			Evidence: []diagnose.Evidence{config.FileEvidence("/"+name, 0, "it does not exist, but /usr/"+name+" does")},
 			Explains: []string{"init-missing", "init-interpreter-missing", "init-library-missing"},
 			Repair:   &diagnose.Repair{Summary: fmt.Sprintf("Make the link /%s to usr/%s.", name, name), Consent: diagnose.ConsentFiles, Writes: []string{"/" + name}},
-		})
+		}
+		if isLink {
+			f.Title = fmt.Sprintf("The path /%s is a link to %s, which does not exist; on systems such as this one it leads to usr/%s.", name, target, name)
+			f.Evidence[0].Text = "it leads to " + target
+		}
+		out = append(out, f)
 	}
 	return out
 }

@@ -210,3 +210,32 @@ func init() {
 		}, "network-nothing-configured", nearMiss, "", 0},
 	})
 }
+
+func init() {
+	type change = func(*testing.T, *installed)
+	with := func(change func(machine)) change {
+		return func(_ *testing.T, in *installed) { change(machine{in}) }
+	}
+	fstab := func(line string) change { return with(func(m machine) { m.add("/etc/fstab", line+"\n") }) }
+	ruleCases = append(ruleCases, []ruleCase{
+		{"over /usr", "debian-bios", "fstab-hides-system", diagnose.BlocksBoot, fstab("tmpfs /usr tmpfs defaults 0 0")},
+		{"over sshd's configuration", "debian-bios", "fstab-hides-system", diagnose.BlocksAccess, fstab("tmpfs /etc/ssh tmpfs defaults 0 0")},
+		{"over folders of each boot", "debian-bios", "fstab-hides-system", nearMiss, fstab("tmpfs /tmp tmpfs size=1G 0 0\ntmpfs /var/log tmpfs defaults 0 0\ntmpfs /usr tmpfs noauto 0 0")},
+		{"leads nowhere", "debian-bios", "usr-link-missing", diagnose.BlocksBoot, with(func(m machine) { m.link("/bin", "usr/bim") })},
+		{"is absolute", "debian-bios", "usr-link-missing", nearMiss, with(func(m machine) { m.link("/bin", "/usr/bin") })},
+		{"is gone from the command line", "debian-bios", "root-argument-missing", diagnose.BlocksBoot, with(func(m machine) {
+			m.write("/boot/grub/grub.cfg", strings.ReplaceAll(string(m.files["boot/grub/grub.cfg"].Data), "root=UUID="+rootUUID+" ", ""))
+		})},
+		{"is gone, and a live system needs none", "debian-bios", "root-argument-missing", nearMiss, with(func(m machine) {
+			m.write("/boot/grub/grub.cfg", strings.ReplaceAll(string(m.files["boot/grub/grub.cfg"].Data), "root=UUID="+rootUUID+" ", "boot=live "))
+		})},
+	}...)
+	addAccessCases("debian-bios", []accessCase{
+		{"no tries", func(m machine) { m.add("/etc/ssh/sshd_config", "MaxAuthTries 0\n") }, "ssh-login-impossible", diagnose.BlocksAccess, "MaxAuthTries 0", 8},
+		{"one task for each service", func(m machine) { m.write("/etc/systemd/system.conf.d/a.conf", "[Manager]\nDefaultTasksMax=1\n") }, "sshd-unit-invalid", diagnose.BlocksAccess, "system.conf.d/a.conf, line 2", 2},
+		{"near miss: the unit has its own bound", func(m machine) {
+			m.write("/etc/systemd/system.conf.d/a.conf", "[Manager]\nDefaultTasksMax=1\n")
+			m.write("/etc/systemd/system/ssh.service.d/a.conf", "[Service]\nTasksMax=100\n")
+		}, "sshd-unit-invalid", nearMiss, "", 0},
+	})
+}

@@ -197,6 +197,21 @@ func isStartedByScript(tree *diagnose.Tree, unit string) bool {
 	return tree.Exists("/etc/init.d/" + strings.TrimSuffix(unit, ".service"))
 }
 
+// managerDefaults are the settings that systemd gives to all services, as lines of a service.
+func managerDefaults(tree *diagnose.Tree) []config.UnitLine {
+	var out []config.UnitLine
+	for _, file := range append([]string{"/etc/systemd/system.conf"}, tree.Match("/etc/systemd/system.conf.d", "*.conf")...) {
+		for _, l := range config.UnitSettings(tree.Lines(file)) {
+			if key, found := strings.CutPrefix(l.Key, "Default"); found && l.Section == "Manager" {
+				l.Section, l.Key = "Service", key
+				out = append(out, config.UnitLine{File: file})
+				out[len(out)-1].Section, out[len(out)-1].Key, out[len(out)-1].Value, out[len(out)-1].Line = l.Section, l.Key, l.Value, l.Line
+			}
+		}
+	}
+	return out
+}
+
 // settingTrouble is a setting under which sshd starts and cannot serve logins.
 func settingTrouble(lines []config.UnitLine) (text string, at config.UnitLine) {
 	for _, l := range lines {
@@ -231,7 +246,7 @@ func findSSHDUnit(s *diagnose.System) []diagnose.Finding {
 	text, at := unitTrouble(s, unit)
 	verb := "start sshd"
 	if text == "" {
-		text, at = settingTrouble(config.UnitLines(tree, unit))
+		text, at = settingTrouble(append(managerDefaults(tree), config.UnitLines(tree, unit)...))
 		verb = "let sshd serve logins"
 	}
 	if text == "" || mountMayHold(s, path.Dir(at.File)) {

@@ -111,6 +111,9 @@ func (l *logins) refusesSession(tree *diagnose.Tree, a *login) sshRefusal {
 	if at := l.config.SettingOf("maxsessions"); at.Keyword != "" && at.Args[0] == "0" {
 		return sshRefusal{"MaxSessions 0 allows no session", at}
 	}
+	if at := l.config.SettingOf("maxauthtries"); at.Keyword != "" && at.Args[0] == "0" {
+		return sshRefusal{"MaxAuthTries 0 ends each connection before the first try", at}
+	}
 	if at := l.config.SettingOf("forcecommand"); at.Keyword != "" && !strings.EqualFold(at.Args[0], "none") {
 		program, _ := config.CutField(at.Args[0])
 		switch {
