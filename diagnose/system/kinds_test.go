@@ -91,6 +91,8 @@ func init() {
 		{"a block that helps nobody", sshd(noPasswords + "PubkeyAuthentication no\nMatch Address 10.0.0.0/8\n X11Forwarding no\n PermitTTY no\n"), id, access, "keys are off", 9},
 		{"two blocks that exclude each other", sshd(noPasswords + "PubkeyAuthentication no\nMatch User bob Address 10.0.0.0/8\n PubkeyAuthentication yes\n"), id, access, "keys are off", 9},
 		{"a block of a lost port", sshd(noPasswords + "PubkeyAuthentication no\nMatch LocalPort 2222\n PubkeyAuthentication yes\n"), id, access, "keys are off", 9},
+		{"a block that replaces the list of users", sshd("AllowUsers root alice\nMatch User root,alice\n AllowUsers deploy\n"), "sshd-users-denied", access, "allowusers", 10},
+		{"near miss: a block for one of two ports", sshd(noPasswords + "Port 22\nPort 2222\nMatch LocalPort 2222\n PubkeyAuthentication no\n"), id, nearMiss, "", 0},
 		{"near miss: a block for some addresses", sshd(noPasswords + "PubkeyAuthentication no\nMatch Address 10.0.0.0/8\n PubkeyAuthentication yes\n"), id, nearMiss, "", 0},
 		{"near miss: a block for one account", sshd(noPasswords + "Match User alice\n PubkeyAuthentication no\n"), id, nearMiss, "", 0},
 		{"near miss: a block for all but one", sshd(noPasswords + "Match User *,!root\n PubkeyAuthentication no\n"), id, nearMiss, "", 0},
