@@ -24,7 +24,7 @@ func entryRules() []diagnose.Rule {
 		IDs: []string{"kernel-missing", "kernel-damaged", "kernel-changed", "initramfs-missing", "initramfs-damaged", "initramfs-lacks-driver", "initramfs-lacks-tool",
 			"initramfs-not-examined", "modules-missing", "boot-entry-broken"},
 		Files: true, Look: lookEntries,
-	}}
+	}, {IDs: []string{"extlinux-default-missing"}, Files: true, Look: lookExtlinuxDefault}}
 }
 
 // entryChecker checks the files of entries, each file once.

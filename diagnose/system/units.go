@@ -22,7 +22,6 @@ func unitRules() []diagnose.Rule {
 	return []diagnose.Rule{
 		{IDs: []string{"default-target-missing", "default-target-rescue", "default-target-masked"}, Files: true, Look: lookDefaultTarget},
 		{IDs: []string{"inittab-invalid"}, Files: true, Look: lookInittab},
-		{IDs: []string{"extlinux-default-missing"}, Files: true, Look: lookExtlinuxDefault},
 		{IDs: []string{"unit-masked"}, Files: true, Look: lookMaskedUnits},
 		{IDs: []string{"selinux-config-invalid", "selinux-policy-missing", "selinux-unlabelled", "selinux-keys-unlabelled", "selinux-port-denied"}, Files: true, Look: lookSELinux},
 		{IDs: []string{"machine-id-invalid"}, Files: true, Look: lookMachineID},
