@@ -24,6 +24,7 @@ func readNetworkManager(tree *diagnose.Tree) *NetworkManager {
 		}
 	}
 	const folder = "/etc/NetworkManager/system-connections"
+	others := false // connections over radio and the like, by which the machine may be reached
 	found := tree.Match(folder, "*")
 	for _, file := range found[:min(len(found), MaxNetworkFiles)] {
 		base := path.Base(file)
@@ -43,7 +44,12 @@ func readNetworkManager(tree *diagnose.Tree) *NetworkManager {
 			if !l.Active && !l.Virtual && !l.Unclear { // NetworkManager makes no connection of its own for an interface that has one
 				m.Inactive = append(m.Inactive, l)
 			}
+		} else {
+			others = true
 		}
+	}
+	if others {
+		m.Inactive = nil
 	}
 	return m
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // mountDrivers are the modules of file systems by the types of /etc/fstab. A type that is not listed may need another module, or none.
-var mountDrivers = map[string]string{"vfat": "vfat", "msdos": "vfat", "ext4": "ext4", "xfs": "xfs", "btrfs": "btrfs", "f2fs": "f2fs", "exfat": "exfat", "ntfs3": "ntfs3", "jfs": "jfs", "squashfs": "squashfs"}
+var mountDrivers = map[string]string{"vfat": "vfat", "ext4": "ext4", "xfs": "xfs", "btrfs": "btrfs", "f2fs": "f2fs", "exfat": "exfat", "ntfs3": "ntfs3", "jfs": "jfs", "squashfs": "squashfs"}
 
 // lookMountDrivers finds entries of /etc/fstab whose file system the kernel cannot load, because a file forbids its module or because the kernel
 // has none. A blacklist does not count: mount asks for a file system by its own name.
@@ -25,7 +25,7 @@ func lookMountDrivers(s *diagnose.System) []diagnose.Finding {
 	for i := range table.entries {
 		m := &table.entries[i]
 		module := mountDrivers[m.Type]
-		if module == "" || m.Target == "/" || m.Fields < 3 || !m.IsWaitedFor() || len(table.devices[i]) != 1 || b != nil && b.builtin[module] {
+		if module == "" || config.FirstExisting(s.Files, "/sbin/mount."+m.Type, "/usr/sbin/mount."+m.Type) != "" || m.Target == "/" || m.Fields < 3 || !m.IsWaitedFor() || len(table.devices[i]) != 1 || b != nil && b.builtin[module] {
 			continue
 		}
 		if root := config.RootDevice(s); root != nil && root.FS == m.Type { // the root has loaded the module, or a rule about the root names it

@@ -47,6 +47,10 @@ func init() {
 		{"a blacklist, which mount does not ask", "debian-uefi", "fstab-driver-unavailable", nearMiss, forbid("blacklist vfat\n")},
 		{"forbidden, and a part of the kernel", "debian-uefi", "fstab-driver-unavailable", nearMiss, with(func(m machine) { m.write("/etc/modprobe.d/cis.conf", "install vfat /bin/true\n") })},
 		{"another one forbidden", "debian-uefi", "fstab-driver-unavailable", nearMiss, forbid("install cramfs /bin/true\ninstall udf /bin/true\n")},
+		{"forbidden, and a program mounts it", "debian-uefi", "fstab-driver-unavailable", nearMiss, func(t *testing.T, in *installed) {
+			forbid("install vfat /bin/true\n")(t, in)
+			machine{in}.program("/usr/sbin/mount.vfat", "")
+		}},
 		{"forbidden, with nofail", "debian-uefi", "fstab-driver-unavailable", nearMiss, func(t *testing.T, in *installed) {
 			forbid("install vfat /bin/true\n")(t, in)
 			in.replace(t, "/etc/fstab", "umask=0077", "umask=0077,nofail")
@@ -193,6 +197,10 @@ func init() {
 		{"the only profile does not connect", func(m machine) {
 			m.edit("/etc/NetworkManager/system-connections/enp1s0.nmconnection", "interface-name=enp1s0\n", "interface-name=enp1s0\nautoconnect=false\n")
 		}, "network-nothing-configured", access, "", 0},
+		{"near miss: the only wired profile does not connect, and a radio does", func(m machine) {
+			m.edit("/etc/NetworkManager/system-connections/enp1s0.nmconnection", "interface-name=enp1s0\n", "interface-name=enp1s0\nautoconnect=false\n")
+			m.writeMode("/etc/NetworkManager/system-connections/home.nmconnection", "[connection]\ntype=wifi\n[ipv4]\nmethod=auto\n", 0o600)
+		}, "network-nothing-configured", nearMiss, "", 0},
 		{"near miss: another profile does not connect", func(m machine) {
 			m.writeMode("/etc/NetworkManager/system-connections/x.nmconnection", "[connection]\ntype=ethernet\ninterface-name=enp9s0\nautoconnect=false\n", 0o600)
 		}, "network-nothing-configured", nearMiss, "", 0},
