@@ -41,6 +41,11 @@ func DiagnosisHindrance(srv *Server, host *Host) string {
 	return "the server has volumes only, which a host does not examine; rescue it with the image salvor and ask again"
 }
 
+// RunsOwnSystem tells whether the server is on, in its own system, and nothing changes that.
+func (s *Server) RunsOwnSystem() bool {
+	return s.State == Active && s.Power == PowerOn && s.Task == NoTask && !s.InSession() && !s.Foreign
+}
+
 // rescueHindrance says why the rescue system of a server cannot examine its disks; empty: it can.
 func rescueHindrance(srv *Server) string {
 	switch session := srv.Rescue; {

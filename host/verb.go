@@ -259,6 +259,11 @@ func (w *orderExecution) power(ctx context.Context) (compute.Result, error) {
 	if err != nil {
 		return compute.Result{}, err
 	}
+	if w.args.Power == compute.PowerOn {
+		if err := w.markStart(ctx); err != nil {
+			return compute.Result{}, err
+		}
+	}
 	soft, err := w.Hypervisor.SetPower(ctx, w.order.ServerID, hypervisor.Power{
 		State: w.args.Power, Soft: w.args.Soft, Restart: w.args.Restart, KeepSaved: w.args.KeepSaved, Within: time.Duration(w.args.Within) * time.Second,
 	})

@@ -24,7 +24,7 @@ type ConsoleLog struct {
 	Tenancy string `json:"tenancy"`
 	// Problem says why nobody reads the line now; empty: it is read.
 	Problem string `json:"problem,omitempty"`
-	// Parts are the newest ones, the oldest first. Together they have at most diagnose.MaxConsole bytes.
+	// Parts are the newest ones, the oldest first. Together they have at most diagnose.MaxConsole bytes. Only the last part may have no text.
 	Parts []ConsolePart `json:"parts"`
 }
 
@@ -35,7 +35,9 @@ type ConsolePart struct {
 	// begin of that boot, so Text has the whole of it. Zero: the part has no whole boot after a rescue.
 	Session      time.Time `json:"session,omitzero"`
 	SessionBegun int       `json:"session_begun,omitempty"`
-	Text         string    `json:"text"`
+	// Until is when the newest text came; zero: none came yet.
+	Until time.Time `json:"until,omitzero"`
+	Text  string    `json:"text"`
 }
 
 // Text joins the parts.
@@ -50,7 +52,16 @@ func (l *ConsoleLog) Text() string {
 	return b.String()
 }
 
-// Trim drops what is beyond the bounds, the oldest first, and parts without a text.
+// Current is the part that goes on now: whatever the machine wrote since it began is in it. nil: nobody reads the line, or nothing has been written.
+func (l *ConsoleLog) Current() *ConsolePart {
+	if l.Problem != "" || len(l.Parts) == 0 || l.Parts[len(l.Parts)-1].Until.IsZero() {
+		return nil
+	}
+	return &l.Parts[len(l.Parts)-1]
+}
+
+// Trim drops what is beyond the bounds, the oldest first, and parts without a text. The last part stays without a text too: it shows that a machine which
+// wrote before was not read without an interruption.
 func (l *ConsoleLog) Trim() {
 	room := diagnose.MaxConsole
 	for i := range slices.Backward(l.Parts) {
@@ -60,7 +71,11 @@ func (l *ConsoleLog) Trim() {
 		}
 		room -= len(l.Parts[i].Text)
 	}
-	l.Parts = slices.DeleteFunc(l.Parts, func(p ConsolePart) bool { return p.Text == "" })
+	for i := len(l.Parts) - 2; i >= 0; i-- {
+		if l.Parts[i].Text == "" {
+			l.Parts = slices.Delete(l.Parts, i, i+1)
+		}
+	}
 	l.Parts = l.Parts[max(0, len(l.Parts)-maxConsoleParts):]
 }
 

@@ -108,7 +108,7 @@ type nodeConsole struct {
 // explained is the text of the log. Standard error says why the console is not read now.
 func (l *nodeConsole) explained(c *clientCall, ident string) string {
 	switch {
-	case l.Enabled && l.Problem == "" && len(l.Parts) == 0:
+	case l.Enabled && l.Problem == "" && l.Text() == "":
 		fmt.Fprintf(c.ErrOrStderr(), "The machine %s has written nothing on its serial line yet. Does its kernel have the argument console=ttyS0 (or ttyS1)?\n", c.label(ident))
 	case !l.Enabled:
 		fmt.Fprintf(c.ErrOrStderr(), "The console of %s is not read now; to have it read: salvor node console enable %[1]s\n", c.label(ident))

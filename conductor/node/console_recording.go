@@ -27,8 +27,9 @@ type consoleRecording struct {
 	log  metal.ConsoleLog
 	part metal.ConsolePart
 	text []byte
-	// ownSystem: the machine's own system writes, and not a ramdisk. isOpen: the line is read.
-	ownSystem, isOpen bool
+	// ownSystem: the machine's own system writes, and not a ramdisk. isOpen: the line is read. changesPower: the machine in use was off, or salvor changed
+	// its power, when the node was last read.
+	ownSystem, isOpen, changesPower bool
 	// rescued is the rescue session of the newest ramdisk; nil: it was for something else. An unrescue may have ended it when the node is read again.
 	rescued *rescue.Session
 	// version counts the changes; stored is the newest one that is stored.
@@ -47,18 +48,26 @@ func (r *consoleRecording) hasEnded() bool {
 	}
 }
 
-// follow takes in whether the machine's own system writes in the node's state. Where a ramdisk did before, a new part begins.
+// follow takes in whether the machine's own system writes in the node's state. A new part begins where a ramdisk wrote before, and where a change of the
+// power of a machine in use begins or ends, because the next boot may write nothing.
 func (r *consoleRecording) follow(n *metal.Node) {
 	own := n.ProvisionState.WritesConsole()
+	changesPower := n.ProvisionState == metal.Active && (n.TargetPower != "" || n.PowerState == metal.PowerOff)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !own {
 		r.rescued = n.Rescue
 	}
-	if own == r.ownSystem {
+	samePower := changesPower == r.changesPower
+	r.changesPower = changesPower
+	if own == r.ownSystem && (!own || samePower) {
 		return
 	}
 	r.beginPart()
+	r.version++
+	if own == r.ownSystem {
+		return
+	}
 	if own && r.isOpen && r.rescued != nil {
 		r.part.Session, r.part.SessionBegun = r.rescued.StartedAt, r.rescued.Begun
 	}
@@ -110,7 +119,7 @@ func (r *consoleRecording) Write(said []byte) (int, error) {
 	if !r.ownSystem {
 		return len(said), nil
 	}
-	r.text = append(r.text, said...)
+	r.text, r.part.Until = append(r.text, said...), r.now()
 	if over := len(r.text) - diagnose.MaxConsole; over > diagnose.MaxConsole {
 		r.text = slices.Clone(r.text[over:])
 	}

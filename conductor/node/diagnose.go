@@ -46,31 +46,39 @@ func (c diagnosisOperations) note(ctx context.Context, r *job.Run, change func(*
 // readBMC collects the evidence that needs no boot. What cannot be read is a gap of the report and no failure.
 func (c diagnosisOperations) readBMC(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	seen, gaps := c.lookAt(ctx, m)
-	symptoms, err := c.consoleFindings(ctx, m)
+	log, err := c.readConsoleLog(ctx, m)
 	if err != nil {
 		gaps = append(gaps, diagnose.Gap{What: "console", Why: diagnose.Reason(problem.Public(err))})
 	}
+	symptoms, proof := machine.ConsoleFindings(log.Text()), c.proof(m, &seen, &log)
 	return job.Done(c.note(ctx, r, func(d *metal.Diagnosis) {
 		if len(d.Report.Symptoms()) == 0 { // a text that came with the request goes before the kept one
 			d.Report.Findings = append(d.Report.Findings, symptoms...)
 		}
 		d.Step, d.Report = "the BMC and the records have been read", seen.Report(&d.Report, gaps)
+		d.Report.Proof = proof
 	}))
 }
 
-// consoleFindings are what the kept console log shows while the console is enabled. The error says why the console is not read.
-func (c diagnosisOperations) consoleFindings(ctx context.Context, m *managedNode) ([]diagnose.Finding, error) {
+// proof is what shows that the machine's own system works; nil: nothing does. Only a machine in use that is on can show it: in a rescue, in cleaning and
+// the like another system answers.
+func (c diagnosisOperations) proof(m *managedNode, seen *machine.State, log *metal.ConsoleLog) *diagnose.Proof {
+	if m.node.ProvisionState != metal.Active || seen.Power != string(metal.PowerOn) {
+		return nil
+	}
+	return loginProof(m.node, log)
+}
+
+// readConsoleLog reads the kept console log while the console is enabled. The error says why the console is not read.
+func (c diagnosisOperations) readConsoleLog(ctx context.Context, m *managedNode) (metal.ConsoleLog, error) {
 	if !m.node.ConsoleEnabled {
-		return nil, nil
+		return metal.ConsoleLog{}, nil
 	}
 	log, _, err := metal.ReadConsoleLog(ctx, c.Store, nil, m.node.ID)
-	if err != nil {
-		return nil, err
-	}
-	if log.Problem != "" {
+	if err == nil && log.Problem != "" {
 		err = problem.Unavailablef("%s", log.Problem)
 	}
-	return machine.ConsoleFindings(log.Text()), err
+	return log, err
 }
 
 // lookAt asks the BMC.

@@ -5,32 +5,21 @@ import (
 	"strings"
 
 	"salvor/diagnose/machine"
-	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/repair"
 )
 
-// proofAddresses are those at which the machine's own system may answer, as far as salvor knows: those of its network_data, of the rescue system,
-// or the one at which the agent of the repair's own rescue is heard, if the machine stays on that network.
+// proofAddresses are those at which the machine's own system may answer. In a rescue of somebody else they are those of the rescue system.
 func (c repairOperations) proofAddresses(ctx context.Context, m *managedNode, own bool) ([]string, error) {
-	if !own {
-		if m.node.Rescue == nil {
-			return nil, nil
-		}
-		return m.node.Rescue.Addresses, nil
+	switch {
+	case own:
+		return machineProof(c).addresses(ctx, m)
+	case m.node.Rescue == nil:
+		return nil, nil
 	}
-	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
-	if err != nil {
-		return nil, err
-	}
-	data, err := networkData(m.node)
-	if err != nil {
-		return nil, nil // without an address, a person confirms
-	}
-	moves := m.network != nil && m.network.Moves(m.node, m.ports, driver.Rescuing, driver.Tenant)
-	return rescueEntry{moves: moves}.addresses(data, contact.AgentURL), nil
+	return m.node.Rescue.Addresses, nil
 }
 
 // awaitProof waits until the machine has proved that it works, by the host key of its sshd, a login prompt on its console or a person.
@@ -58,7 +47,7 @@ func (c repairOperations) awaitProof(ctx context.Context, r *job.Run, m *managed
 	if err != nil {
 		return job.From(err)
 	}
-	if address := c.provenAddress(ctx, kept.Addresses, plan.HostKeys); address != "" {
+	if address := machineProof(c).sshAddress(ctx, kept.Addresses, plan.HostKeys); address != "" {
 		return job.Done(c.judge(ctx, r, metal.RepairProven, "its sshd answers at "+address+" with the host key that lies on its disk", ""))
 	}
 	if console.proves {
@@ -120,22 +109,6 @@ func (c repairOperations) judge(ctx context.Context, r *job.Run, state metal.Rep
 			}
 		}
 	})
-}
-
-// maxProofAddresses bounds how many addresses are asked for a proof.
-const maxProofAddresses = 4
-
-// provenAddress is the address at which sshd has one of the host keys; empty: none has.
-func (c repairOperations) provenAddress(ctx context.Context, addresses, keys []string) string {
-	if c.ProveSSH == nil || len(keys) == 0 {
-		return ""
-	}
-	for _, address := range addresses[:min(len(addresses), maxProofAddresses)] {
-		if c.ProveSSH(ctx, address, keys) == nil {
-			return address
-		}
-	}
-	return ""
 }
 
 // restoreFoundPower shuts a machine down again that was found off, once it is proven. A machine that is unproven stays on, though it was found off:

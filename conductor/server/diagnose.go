@@ -11,6 +11,7 @@ import (
 	"salvor/diagnose/machine"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // diagnosisOrderTime bounds an examination on a host: the boot of the helper guest, and the examination by its agent, which has 10 minutes.
@@ -47,7 +48,16 @@ func (c diagnosisOperations) readConsole(ctx context.Context, r *job.Run, g *man
 		return job.Done()
 	}
 	taken := func(result compute.Result) job.Outcome {
-		return job.Done(c.edit(ctx, r, func(d *diagnose.Record) { d.Report.Findings = machine.ConsoleFindings(result.Console) }))
+		text, started, isMarked := compute.ConsoleSinceStart(result.Console)
+		if !isMarked {
+			text = result.Console
+		}
+		return job.Done(c.edit(ctx, r, func(d *diagnose.Record) {
+			d.Report.Findings = machine.ConsoleFindings(text)
+			if isMarked && g.server.RunsOwnSystem() && machine.StaysAtLogin(text) {
+				d.Report.Proof = &diagnose.Proof{Kind: diagnose.ProofLogin, Text: "the console shows that the server, which its host started at " + record.Moment(started) + ", came to the login, and nothing that contradicts"}
+			}
+		}))
 	}
 	failed := func(err error) job.Outcome {
 		return job.Done(c.edit(ctx, r, func(d *diagnose.Record) { d.AddGap(consoleEvidence, problem.Public(err)) }))

@@ -356,3 +356,57 @@ func TestDiagnoseServerInRescue(t *testing.T) {
 		t.Errorf("the diagnosis is %+v", d)
 	}
 }
+
+// TestServerAtItsLogin: a server that runs works if its console shows a login since its host started it. A prompt of a rescue system before that start, or of
+// a server that does not run, proves nothing.
+func TestServerAtItsLogin(t *testing.T) {
+	t.Parallel()
+	mark := compute.ConsoleStartLine(time.Unix(1000, 0))
+	const prompt = "web1 login: "
+	for name, tc := range map[string]struct {
+		state   compute.VMState
+		change  func(*compute.Server)
+		console string
+		want    diagnose.Outcome
+	}{
+		"at its login":                           {compute.Active, nil, mark + prompt, diagnose.Works},
+		"a rescue before the start":              {compute.Active, nil, "rescue login: " + mark, diagnose.NothingFound},
+		"a host that marks no start":             {compute.Active, nil, prompt, diagnose.NothingFound},
+		"a panic behind it":                      {compute.Active, nil, mark + prompt + "\n[ 9.1] Kernel panic - not syncing: Fatal exception\n", diagnose.CauseFound},
+		"a panic before the start":               {compute.Active, nil, "[ 9.1] Kernel panic - not syncing: Fatal exception\n" + mark + prompt, diagnose.Works},
+		"off":                                    {compute.Stopped, nil, mark + prompt, diagnose.CauseFound}, // by its disks
+		"paused":                                 {compute.Paused, func(s *compute.Server) { s.Power = compute.PowerPaused }, mark + prompt, diagnose.NothingFound},
+		"amid a task":                            {compute.Active, func(s *compute.Server) { s.Task = compute.Rebooting }, mark + prompt, diagnose.NothingFound},
+		"a foreign server":                       {compute.Active, func(s *compute.Server) { s.Foreign = true }, mark + prompt, diagnose.NothingFound},
+		"a server that its host says is crashed": {compute.Active, func(s *compute.Server) { s.Power = compute.PowerCrashed }, mark + prompt, diagnose.CauseFound}, // by its disks
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTestHost(t, hostOptions{state: tc.state})
+			h.offersExaminer(t)
+			h.examines()
+			examined := h.tells
+			h.tells = func(v compute.Verb, r *compute.Result) {
+				if examined(v, r); v == compute.Console && r.ErrorKind == "" {
+					r.Console = tc.console
+				}
+			}
+			if tc.change != nil {
+				h.tx(t, func(tx job.Tx) error {
+					s := must.Get(h.store.Servers().Get(t.Context(), tx, h.server))(t)
+					tc.change(s)
+					return h.store.Servers().Save(tx, s)
+				})
+			}
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{}, nil, compute.Who{Admin: true}))(t)
+			h.work(t)
+			d := h.diagnosis(t)
+			if v := d.Report.Verdict; d.State != diagnose.Finished || v.Outcome != tc.want || (v.Proof != nil) != (tc.want == diagnose.Works) {
+				t.Errorf("the verdict is %+v of %+v, want %s; console:\n%s", v, d, tc.want, tc.console)
+			}
+			if p := d.Report.Verdict.Proof; p != nil && (p.Kind != diagnose.ProofLogin || !strings.Contains(p.Text, "started at 1970-01-01 00:16:40 UTC")) {
+				t.Errorf("the proof is %+v", p)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"salvor/diagnose"
@@ -77,6 +78,8 @@ var (
 	bootBegin = regexp.MustCompile(`^SeaBIOS \(version|^UEFI firmware \(version|^BdsDxe: loading Boot|GNU GRUB  version|\bLinux version \d`)
 	// loginReached is what a system writes that has booted.
 	loginReached = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64} login:( |$)|Reached target .{0,20}(Multi-User System|Graphical Interface)`)
+	// endsOrHangs is what a system writes that goes down, or whose kernel hangs.
+	endsOrHangs = regexp.MustCompile(`(?i)soft lockup|hard lockup|self-detected stall|detected (expedited )?stalls|blocked for more than \d+ seconds|kernel BUG at|\bOops\b|^reboot: |Rebooting in \d+ seconds|System halted|Power down\b|Reached target .{0,30}(Reboot|Power[- ]Off|Shutdown|Halt)`)
 )
 
 // consoleLines makes lines of a console's text that hold no escape sequence, cut to maxConsoleLine bytes.
@@ -98,33 +101,57 @@ func consoleLines(text string) []string {
 // consoleStamp is what stands before the text of a line: the kernel's time, the time of a logger, and the marks of systemd.
 var consoleStamp = regexp.MustCompile(`^(?:\[ *\d{1,9}\.\d{1,9}\] ?|\[[ A-Z*]{4,8}\] ?|\d{4}-\d\d-\d\d[T ][0-9:.,+Z-]{8,24} ?)+`)
 
-// newestConsoleBoot is the last part of a console's text: from the last begin of a boot on, and behind the last sign that the system has booted.
-// booted says whether there is such a sign.
-func newestConsoleBoot(lines []string) (part []string, booted bool) {
-	from := 0
+// consoleBoot is the newest boot in a console's text.
+type consoleBoot struct {
+	// before are the lines up to the last sign that the system has booted, and after are those behind it. Without a sign, all lines are in after.
+	before, after []string
+	booted        bool
+}
+
+// newestConsoleBoot finds the lines from the last begin of a boot on.
+func newestConsoleBoot(lines []string) consoleBoot {
+	begin, login := 0, 0
 	for i, line := range lines {
 		switch plain := consoleStamp.ReplaceAllString(line, ""); {
 		case bootBegin.MatchString(plain):
-			from, booted = i, false
+			begin, login = i, i
 		case loginReached.MatchString(plain):
-			from, booted = i+1, true
+			login = i + 1
 		}
 	}
-	return lines[from:], booted
+	return consoleBoot{before: lines[begin:login], after: lines[login:], booted: login > begin}
 }
 
 // ReachesLogin tells whether the newest boot in a console's text came to a login prompt.
-func ReachesLogin(text string) bool {
-	_, booted := newestConsoleBoot(consoleLines(text))
-	return booted
+func ReachesLogin(text string) bool { return newestConsoleBoot(consoleLines(text)).booted }
+
+// StaysAtLogin tells whether the newest boot in a console's text came to a login prompt, and nothing contradicts that people can log in. A failure of sshd
+// contradicts wherever the boot shows it. Behind the prompt, each finding and each sign of a system that hangs or goes down contradicts.
+func StaysAtLogin(text string) bool {
+	boot := newestConsoleBoot(consoleLines(text))
+	ended := slices.ContainsFunc(boot.after, func(line string) bool { return endsOrHangs.MatchString(consoleStamp.ReplaceAllString(line, "")) })
+	refuses := slices.ContainsFunc(findingsOf(boot.before), func(f diagnose.Finding) bool { return f.Severity == diagnose.BlocksAccess })
+	return boot.booted && !ended && !refuses && len(findingsOf(boot.after)) == 0
 }
 
 // ConsoleFindings reads the text of a serial console. Its source may lie, so each finding is a symptom. Of the text, lines as evidence stay, as
 // Excerpt leaves them.
 func ConsoleFindings(text string) []diagnose.Finding {
-	part, booted := newestConsoleBoot(consoleLines(text))
+	boot := newestConsoleBoot(consoleLines(text))
+	out := findingsOf(boot.after)
+	for i := range out {
+		// What comes behind the login of a boot did not hinder it, such as a device with nofail that is waited for until then. A panic ends it.
+		if boot.booted && out[i].Severity == diagnose.BlocksBoot && out[i].Stage != diagnose.Kernel {
+			out[i].Severity = diagnose.Degrades
+		}
+	}
+	return out
+}
+
+// findingsOf asks the rules about each line.
+func findingsOf(lines []string) []diagnose.Finding {
 	evidence := map[string][]diagnose.Evidence{}
-	for _, line := range part {
+	for _, line := range lines {
 		plain := strings.TrimSpace(consoleStamp.ReplaceAllString(line, ""))
 		for i := range consoleRules {
 			r := &consoleRules[i]
@@ -143,12 +170,7 @@ func ConsoleFindings(text string) []diagnose.Finding {
 		if len(evidence[r.id]) == 0 {
 			continue
 		}
-		severity := r.severity
-		// What comes behind the login of a boot did not hinder it, such as a device with nofail that is waited for until then. A panic ends it.
-		if booted && severity == diagnose.BlocksBoot && r.stage != diagnose.Kernel {
-			severity = diagnose.Degrades
-		}
-		out = append(out, diagnose.Finding{ID: r.id, Stage: r.stage, Severity: severity, Confidence: r.confidence, Title: r.title, ByHand: r.hand, Evidence: evidence[r.id]})
+		out = append(out, diagnose.Finding{ID: r.id, Stage: r.stage, Severity: r.severity, Confidence: r.confidence, Title: r.title, ByHand: r.hand, Evidence: evidence[r.id]})
 	}
 	return out
 }

@@ -79,6 +79,38 @@ func TestConsoleBehindALogin(t *testing.T) {
 	}
 }
 
+// TestStaysAtLogin: a login prompt counts if it is one of the newest boot, and nothing contradicts that people can log in.
+func TestStaysAtLogin(t *testing.T) {
+	const login = kernelBegin + "[  OK  ] Reached target multi-user.target - Multi-User System.\nweb-7 login: "
+	for _, tc := range []struct {
+		name, text string
+		want       bool
+	}{
+		{"nothing", "", false},
+		{"no login", kernelBegin, false},
+		{"a login", login, true},
+		{"a prompt that is written again, without the boot", "web-7 login: ", true},
+		{"a session behind it", login + "ann\r\nPassword: \r\nann@web-7:~$ uptime\r\n", true},
+		{"the next boot", login + "\n" + kernelBegin, false},
+		{"a panic", login + "\n[ 9000.1] Kernel panic - not syncing: Fatal exception\n", false},
+		{"emergency mode", login + "\nYou are in emergency mode.\n", false},
+		{"a disk that cannot be read", login + "\n[   30.4] I/O error, dev sda, sector 2048 op 0x0:(READ)\n", false},
+		{"a lockup", login + "\n[ 9000.1] watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [app:7]\n", false},
+		{"a stall", login + "\n[ 9000.1] rcu: INFO: rcu_sched self-detected stall on CPU\n", false},
+		{"a hung task", login + "\n[ 9000.1] INFO: task jbd2/sda1-8:242 blocked for more than 120 seconds.\n", false},
+		{"an oops", login + "\n[ 9000.1] Oops: 0002 [#1] SMP\n", false},
+		{"a restart", login + "\n[ 9000.1] reboot: Restarting system\n", false},
+		{"a shutdown", login + "\n[  OK  ] Reached target poweroff.target - System Power Off.\n", false},
+		{"a lockup that passed", login + "\n[ 9000.1] watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [app:7]\nweb-7 login: ", true},
+		{"sshd that failed before the prompt", kernelBegin + "[FAILED] Failed to start ssh.service - OpenBSD Secure Shell server.\nweb-7 login: ", false},
+		{"sshd that failed in the boot before", kernelBegin + "[FAILED] Failed to start ssh.service - OpenBSD Secure Shell server.\n" + login, true},
+	} {
+		if got := StaysAtLogin(tc.text); got != tc.want {
+			t.Errorf("%s: StaysAtLogin is %v, want %v; console:\n%s", tc.name, got, tc.want, tc.text)
+		}
+	}
+}
+
 // TestHostileConsole: escape sequences, secrets and length do not get into a report.
 func TestHostileConsole(t *testing.T) {
 	line := "Kernel panic - not syncing: \x1b]0;title\x07\x1b[2Jpassword=hunter2 \x9b31m\x00" + strings.Repeat("x", 1<<20)
