@@ -176,6 +176,8 @@ type ExaminedSystem struct {
 	Findings []Finding `json:"findings"`
 	// Asked lists the system's own programs that ran, and how they ended.
 	Asked []Answer `json:"asked,omitempty"`
+	// HostKeys are the public ssh host keys ("TYPE BASE64"), at most MaxHostKeys.
+	HostKeys []string `json:"ssh_host_keys,omitempty"`
 }
 
 // Outcome sums a diagnosis up.

@@ -29,7 +29,7 @@ var gapStages = []struct {
 	prefix string
 	stages []Stage
 }{
-	{"event log", []Stage{Power, Firmware}}, {"bmc", []Stage{Power, Firmware}}, {"boot device", []Stage{Firmware}}, {"power", []Stage{Power}}, {"inventory", []Stage{Firmware}}, {"console", nil}, {askedGap, nil},
+	{"event log", []Stage{Power, Firmware}}, {"bmc", []Stage{Power, Firmware}}, {"boot device", []Stage{Firmware}}, {"power", []Stage{Power}}, {"inventory", []Stage{Firmware}}, {"console", nil}, {"sshd at", nil}, {askedGap, nil},
 	{"/boot/grub", []Stage{Loader}}, {"/boot/loader", []Stage{Loader}}, {"/boot/efi", []Stage{Loader}}, {"the core image of GRUB", []Stage{Loader}}, {"/efi", []Stage{Loader}},
 	{"/boot/init", []Stage{Initramfs}}, {"/boot/vmlinuz", []Stage{Kernel}}, {"/boot", []Stage{Loader, Kernel, Initramfs}}, {"/lib/modules", []Stage{Kernel, Initramfs}}, {"/usr/lib/modules", []Stage{Kernel, Initramfs}},
 	{"/etc/fstab", []Stage{Root, Target}}, {"/etc/crypttab", []Stage{Root, Target}}, {"/etc/systemd/network", []Stage{Network}}, {"/etc/systemd", []Stage{Target}}, {"/etc/network", []Stage{Network}}, {"/etc/netplan", []Stage{Network}},

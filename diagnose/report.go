@@ -40,6 +40,17 @@ type Observation struct {
 type SystemSummary struct {
 	Root string `json:"root"`
 	Name string `json:"name"`
+	// HostKeys are the public ssh host keys of the system ("TYPE BASE64"). A later diagnosis asks sshd for one of them.
+	HostKeys []string `json:"ssh_host_keys,omitempty"`
+}
+
+// HostKeys are the public ssh host keys of all examined systems, at most MaxHostKeys.
+func (r *Report) HostKeys() []string {
+	var out []string
+	for _, s := range r.Systems {
+		out = append(out, s.HostKeys...)
+	}
+	return out[:min(len(out), MaxHostKeys)]
 }
 
 // Judge puts the report's findings into their order and sets its verdict. Lists without elements are written as such and not as null.
@@ -69,7 +80,7 @@ func (r *Report) Add(x *Examination) {
 	r.NotExamined = append(r.NotExamined, clean.NotExamined...)
 	for _, s := range clean.Systems {
 		if s.Root != "" {
-			r.Systems = append(r.Systems, SystemSummary{Root: s.Root, Name: s.Name})
+			r.Systems = append(r.Systems, SystemSummary{Root: s.Root, Name: s.Name, HostKeys: s.HostKeys})
 		}
 		for _, f := range s.Findings {
 			f.System, f.Disk = s.Root, strings.Join(s.Disks, ", ")
@@ -135,7 +146,7 @@ func (x *Examination) Sanitize() Examination {
 	}
 	strange := 0
 	for _, s := range x.Systems[:min(len(x.Systems), maxParts)] {
-		clean := ExaminedSystem{Root: Excerpt(s.Root), Name: Excerpt(s.Name), Disks: excerptAll(s.Disks), Findings: []Finding{}, Asked: sanitizeAnswers(s.Asked)}
+		clean := ExaminedSystem{Root: Excerpt(s.Root), Name: Excerpt(s.Name), Disks: excerptAll(s.Disks), Findings: []Finding{}, Asked: sanitizeAnswers(s.Asked), HostKeys: sanitizeHostKeys(s.HostKeys)}
 		for _, f := range s.Findings[:min(len(s.Findings), maxParts)] {
 			if !slices.Contains(Stages(), f.Stage) || !slices.Contains(severities, f.Severity) {
 				strange++

@@ -274,12 +274,17 @@ func (x *examinationRun) judgeSystems(whole context.Context, systems []*diagnose
 		s.Gaps = x.gaps
 		var findings []diagnose.Finding
 		var gaps []diagnose.Gap
-		x.withAsker(whole, s, func() { findings, gaps = diagnose.Run(x.boundRules(whole), s) })
+		var keys []string
+		rules := append(x.boundRules(whole), diagnose.Rule{Files: true, Look: func(s *diagnose.System) []diagnose.Finding {
+			keys = diagnose.HostKeys(s.Files)
+			return nil
+		}})
+		x.withAsker(whole, s, func() { findings, gaps = diagnose.Run(rules, s) })
 		x.gaps = append(x.gaps, gaps...)
 		if findings == nil {
 			findings = []diagnose.Finding{}
 		}
-		out = append(out, diagnose.ExaminedSystem{Root: s.Root, RootDevice: s.RootDevice, Disks: disksOfRoot(s), Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings, Asked: s.Asked})
+		out = append(out, diagnose.ExaminedSystem{Root: s.Root, RootDevice: s.RootDevice, Disks: disksOfRoot(s), Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings, Asked: s.Asked, HostKeys: keys})
 	}
 	return out
 }
@@ -406,6 +411,10 @@ func fitAnswer(e *diagnose.Examination) {
 			e.NotExamined = append(e.NotExamined, diagnose.Gap{What: strings.TrimSpace("findings of " + s.Root), Why: why})
 		case len(e.NotExamined) > 100:
 			e.NotExamined = append(e.NotExamined[:50], diagnose.Gap{What: "the machine", Why: why})
+		case slices.ContainsFunc(e.Systems, func(s diagnose.ExaminedSystem) bool { return len(s.HostKeys) > 0 }):
+			for i := range e.Systems {
+				e.Systems[i].HostKeys = nil
+			}
 		default:
 			return
 		}

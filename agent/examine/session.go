@@ -78,15 +78,12 @@ func Open(ctx context.Context, r Request) (*OverlaySession, error) {
 	return s, nil
 }
 
-// Examine examines the machine: before Mount its disks, after Unmount the mended overlays. It changes neither. More rules are asked beside those of
-// the request.
-func (s *OverlaySession) Examine(ctx context.Context, more ...diagnose.Rule) (*diagnose.Examination, error) {
+// Examine examines the machine: before Mount its disks, after Unmount the mended overlays. It changes neither.
+func (s *OverlaySession) Examine(ctx context.Context) (*diagnose.Examination, error) {
 	if s.mending != nil {
 		return nil, problem.Conflictf("the systems of this machine are mounted")
 	}
-	r := s.request
-	r.Rules = slices.Concat(r.Rules, more)
-	return examineOnce(ctx, r, s)
+	return examineOnce(ctx, s.request, s)
 }
 
 // Mount lays the overlays of the session over all disks and mounts the systems on these roots writable, as their own boot would. A root that

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"salvor/diagnose"
 	"salvor/test/must"
@@ -71,6 +72,20 @@ func TestAnswerFits(t *testing.T) {
 	}
 	if len(e.Systems[0].Findings) != 1 || len(e.NotExamined) == 0 || e.NotExamined[0].What != "findings of /dev/sdb1" {
 		t.Errorf("findings %d, gaps %+v", len(e.Systems[0].Findings), e.NotExamined)
+	}
+}
+
+// TestAnswerHasHostKeys: what is found of a system has its public host keys, which make room where an answer is too long.
+func TestAnswerHasHostKeys(t *testing.T) {
+	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8g"
+	tree := diagnose.NewTree(fstest.MapFS{"etc/ssh/ssh_host_ed25519_key.pub": {Data: []byte(key + " root@patient\n")}, "etc/ssh/ssh_host_ed25519_key": {Data: []byte(hostKey)}})
+	found := newRun(Request{OnlyRead: true}, nil).judgeSystems(t.Context(), []*diagnose.System{{Root: "/dev/sda1", Files: tree}, {Root: "/dev/sdb1"}})
+	if len(found[0].HostKeys) != 1 || found[0].HostKeys[0] != key || len(found[1].HostKeys) != 0 {
+		t.Errorf("the systems have the host keys %q and %q, want %q and none", found[0].HostKeys, found[1].HostKeys, key)
+	}
+	e := &diagnose.Examination{Systems: []diagnose.ExaminedSystem{{HostKeys: []string{strings.Repeat("k", MaxAnswer)}}}}
+	if fitAnswer(e); len(e.Systems[0].HostKeys) != 0 {
+		t.Error("keys that fill an answer stay in it")
 	}
 }
 

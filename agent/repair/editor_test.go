@@ -3,9 +3,7 @@ package repair
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -392,37 +390,5 @@ func TestContentsAreBounded(t *testing.T) {
 	}
 	if len(e.files["/etc/a"].content) != 1000 || e.files["/etc/b"].content != nil || e.room != 500 {
 		t.Errorf("%d bytes are left", e.room)
-	}
-}
-
-// TestHostKeys: only whole keys of sshd are listed.
-func TestHostKeys(t *testing.T) {
-	t.Parallel()
-	e, dir := newTestEditor(t)
-	const key = "AAAAC3NzaC1lZDI1NTE5AAAAIAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8g"
-	must.OK(t, os.Mkdir(filepath.Join(dir, "etc/ssh"), 0o755))
-	for name, text := range map[string]string{
-		"ssh_host_ed25519_key.pub": "ssh-ed25519 " + key + " root@patient\nmore\n",
-		"ssh_host_copy_key.pub":    "ssh-ed25519 " + key + "\n",
-		"ssh_host_rsa_key.pub":     "ssh-rsa " + key + "\n",
-		"ssh_host_cut_key.pub":     "ssh-ed25519 " + key[:16] + "\n",
-		"ssh_host_odd_key.pub":     "\x1b[2Jssh-ed25519 " + key + "\n",
-		"ssh_host_none_key.pub":    "",
-		"ssh_host_long_key.pub":    "ssh-ed25519 " + key + strings.Repeat(" ", maxHostKeyFile),
-		"ssh_host_private_key":     "ssh-ed25519 " + key,
-		"other.pub":                "ssh-ed25519 " + key,
-	} {
-		must.OK(t, os.WriteFile(filepath.Join(dir, "etc/ssh", name), []byte(text), 0o644))
-	}
-	must.OK(t, os.Mkdir(filepath.Join(dir, "etc/ssh/ssh_host_dir_key.pub"), 0o755))
-	if got := hostKeys(e.System().Files); !slices.Equal(got, []string{"ssh-ed25519 " + key}) {
-		t.Errorf("%q", got)
-	}
-	for i := range maxHostKeys + 3 {
-		blob := append([]byte{0, 0, 0, 11}, fmt.Sprintf("ssh-ed25519%032d", i)...)
-		must.OK(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("etc/ssh/ssh_host_%d_key.pub", i)), []byte("ssh-ed25519 "+base64.StdEncoding.EncodeToString(blob)), 0o644))
-	}
-	if got := hostKeys(e.System().Files); len(got) != maxHostKeys {
-		t.Errorf("%d keys", len(got))
 	}
 }

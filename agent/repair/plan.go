@@ -99,11 +99,16 @@ func (p *planner) make(ctx context.Context) ([]changedChunk, []examine.CoveredDi
 	}
 	changes := p.changesAnything()
 	if changes {
-		after, err := p.session.Examine(ctx, p.hostKeyRules()...)
+		after, err := p.session.Examine(ctx)
 		if err != nil {
 			return nil, nil, fmt.Errorf("examine the repaired overlays: %w", err)
 		}
 		p.plan.After = *after
+		if len(p.plan.HostKeys) == 0 { // a partition table that is whole again shows systems that were not there
+			for _, s := range after.Systems {
+				p.addHostKeys(s.HostKeys)
+			}
+		}
 	}
 	if err := p.judge(); err != nil {
 		return nil, nil, err
@@ -280,7 +285,7 @@ func (p *planner) mendAll(ctx context.Context, roots []string, tasks []task) (er
 		if err := e.finish(p.plan); err != nil {
 			return err
 		}
-		p.addHostKeys(hostKeys(e.System().Files))
+		p.addHostKeys(diagnose.HostKeys(e.System().Files))
 	}
 	slices.SortFunc(p.plan.Files, func(a, b repair.FileChange) int {
 		return strings.Compare(a.Root+"\x00"+a.Path, b.Root+"\x00"+b.Path)

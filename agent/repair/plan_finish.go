@@ -51,21 +51,10 @@ func idsOf(findings []diagnose.Finding) string {
 	return strings.Join(ids, ", ")
 }
 
-// hostKeyRules read the host keys of all systems, where no mended one has any: a partition table that is whole again shows systems that were not there.
-func (p *planner) hostKeyRules() []diagnose.Rule {
-	if len(p.plan.HostKeys) > 0 {
-		return nil
-	}
-	return []diagnose.Rule{{Files: true, Look: func(s *diagnose.System) []diagnose.Finding {
-		p.addHostKeys(hostKeys(s.Files))
-		return nil
-	}}}
-}
-
 // addHostKeys adds the host keys of one system to the plan.
 func (p *planner) addHostKeys(keys []string) {
 	for _, k := range keys {
-		if len(p.plan.HostKeys) < maxHostKeys && !slices.Contains(p.plan.HostKeys, k) {
+		if len(p.plan.HostKeys) < diagnose.MaxHostKeys && !slices.Contains(p.plan.HostKeys, k) {
 			p.plan.HostKeys = append(p.plan.HostKeys, k)
 		}
 	}

@@ -104,7 +104,7 @@ func hideDiskTexts(d *diagnose.Record) {
 		}
 	}
 	for i := range d.Report.Systems {
-		d.Report.Systems[i].Name = hiddenDiskText
+		d.Report.Systems[i].Name, d.Report.Systems[i].HostKeys = hiddenDiskText, nil
 	}
 	for i := range d.Report.Asked {
 		a := &d.Report.Asked[i]

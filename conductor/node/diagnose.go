@@ -50,23 +50,33 @@ func (c diagnosisOperations) readBMC(ctx context.Context, r *job.Run, m *managed
 	if err != nil {
 		gaps = append(gaps, diagnose.Gap{What: "console", Why: diagnose.Reason(problem.Public(err))})
 	}
-	symptoms, proof := machine.ConsoleFindings(log.Text()), c.proof(m, &seen, &log)
+	symptoms := machine.ConsoleFindings(log.Text())
+	proof, answer, err := c.proof(ctx, m, &seen, &log)
+	if err != nil {
+		gaps = append(gaps, diagnose.Gap{What: "sshd at the machine's addresses", Why: diagnose.Excerpt(problem.Public(err))})
+	}
 	return job.Done(c.note(ctx, r, func(d *metal.Diagnosis) {
 		if len(d.Report.Symptoms()) == 0 { // a text that came with the request goes before the kept one
 			d.Report.Findings = append(d.Report.Findings, symptoms...)
 		}
 		d.Step, d.Report = "the BMC and the records have been read", seen.Report(&d.Report, gaps)
-		d.Report.Proof = proof
+		if d.Report.Proof = proof; answer != nil {
+			d.Report.Observed = append(d.Report.Observed, *answer)
+		}
 	}))
 }
 
 // proof is what shows that the machine's own system works; nil: nothing does. Only a machine in use that is on can show it: in a rescue, in cleaning and
-// the like another system answers.
-func (c diagnosisOperations) proof(m *managedNode, seen *machine.State, log *metal.ConsoleLog) *diagnose.Proof {
+// the like another system answers. The answer of an sshd goes before a login prompt, because people log in by it. An sshd that proves nothing is observed.
+func (c diagnosisOperations) proof(ctx context.Context, m *managedNode, seen *machine.State, log *metal.ConsoleLog) (*diagnose.Proof, *diagnose.Observation, error) {
 	if m.node.ProvisionState != metal.Active || seen.Power != string(metal.PowerOn) {
-		return nil
+		return nil, nil, nil
 	}
-	return loginProof(m.node, log)
+	proof, answer, err := machineProof(c).sshd(ctx, m)
+	if proof == nil {
+		proof = loginProof(m.node, log)
+	}
+	return proof, answer, err
 }
 
 // readConsoleLog reads the kept console log while the console is enabled. The error says why the console is not read.

@@ -103,7 +103,8 @@ type Config struct {
 	ProjectUndoBytes int64
 	// ProofTime is how long a repaired machine may take until it proves that it works; 0: 10 minutes.
 	ProofTime time.Duration
-	// ProveSSH tells why no sshd at an address has one of the public host keys ("TYPE BASE64"), without a login; nil: nobody is asked.
+	// ProveSSH tells why no sshd at an address has one of the public host keys ("TYPE BASE64"), without a login; nil: nobody is asked. Conflict: an sshd
+	// answers, with another host key or with one that is compared with none.
 	ProveSSH func(ctx context.Context, address string, keys []string) error
 	// FreeAddresses tells why a machine with these ports would get no address to boot by; nil: nobody knows.
 	FreeAddresses func(n *metal.Node, ports []*metal.Port) error

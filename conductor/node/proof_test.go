@@ -1,16 +1,21 @@
 package node
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"salvor/diagnose"
 	"salvor/diagnose/machine"
+	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/test/fixture"
+	"salvor/test/must"
 )
 
 // TestVerdictOfAProof has each combination of state, power, console log and finding. The verdict is works only if a machine in use is on, its console
@@ -50,7 +55,9 @@ func TestVerdictOfAProof(t *testing.T) {
 						if node == "power changes" {
 							n.TargetPower = metal.PowerOn
 						}
-						report := diagnose.Report{Proof: diagnosisOperations{}.proof(&managedNode{node: n}, &machine.State{Power: string(power)}, &l.log)}
+						proof, _, err := diagnosisOperations{&Conductor{}}.proof(t.Context(), &managedNode{node: n}, &machine.State{Power: string(power)}, &l.log)
+						must.OK(t, err)
+						report := diagnose.Report{Proof: proof}
 						if f.severity != "" {
 							report.Findings = []diagnose.Finding{{ID: "x", Stage: diagnose.Target, Severity: f.severity, Confidence: f.confidence}}
 						}
@@ -133,4 +140,122 @@ func losesTheLine(t *testing.T, w *consoleWorld) {
 		log := w.consoleLog(t)
 		return log.Problem == "" && len(log.Parts) > 0 && log.Parts[len(log.Parts)-1].Text == ""
 	})
+}
+
+// diskKey is a host key that lies on the disks of the machine of these tests.
+const diskKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8g"
+
+// TestDiagnoseAsksSSHD: sshd at an address of the machine proves that the machine works if it has a host key that a former examination found on the disks.
+// Any other sshd is an observation.
+func TestDiagnoseAsksSSHD(t *testing.T) {
+	t.Parallel()
+	const address = "192.0.2.7"
+	for name, tc := range map[string]struct {
+		known    []string // host keys that a former examination found
+		finds    string   // severity of a former finding that the examination makes again
+		answer   func(keys []string) error
+		change   func(*bench, *metal.Node)
+		args     metal.DiagnoseArgs
+		want     diagnose.Outcome
+		observed string
+		asked    bool
+	}{
+		"its key":                {known: []string{diskKey}, want: diagnose.Works, asked: true},
+		"its key, and a restart": {known: []string{diskKey}, args: metal.DiagnoseArgs{Reboot: true}, finds: "degrades", want: diagnose.Works, asked: true},
+		"its key, and a cause":   {known: []string{diskKey}, args: metal.DiagnoseArgs{Reboot: true}, finds: "blocks-boot", want: diagnose.CauseFound, asked: true},
+		"another key": {known: []string{diskKey}, want: diagnose.NothingFound, asked: true, observed: "with a host key that was on none of the machine's disks",
+			answer: func([]string) error { return problem.Conflictf("another host key") }},
+		"no key is known": {want: diagnose.NothingFound, asked: true, observed: "no host key of the machine's disks is known",
+			answer: func([]string) error { return problem.Conflictf("nothing to compare") }},
+		"no key is known, and a program that takes each": {want: diagnose.NothingFound, asked: true, observed: "no sshd of the machine answers"},
+		"nobody answers": {known: []string{diskKey}, want: diagnose.NothingFound, asked: true, observed: "no sshd of the machine answers at " + address,
+			answer: func([]string) error { return problem.Unavailablef("refused") }},
+		"no address": {known: []string{diskKey}, change: func(_ *bench, n *metal.Node) { n.NetworkData = nil }, want: diagnose.NothingFound},
+		"off": {known: []string{diskKey}, change: func(b *bench, n *metal.Node) {
+			b.power, n.PowerState, n.Maintenance = metal.PowerOff, metal.PowerOff, true
+		}, want: diagnose.NothingFound},
+		"out of use": {known: []string{diskKey}, change: func(_ *bench, n *metal.Node) { n.ProvisionState = metal.Manageable }, want: diagnose.NothingFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newDiagnosed(t, metal.PowerOn)
+			hasAddress(t, b)
+			var asked []string
+			b.con.ProveSSH = func(_ context.Context, at string, keys []string) error {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.running != "system" || !slices.Equal(keys, tc.known) {
+					t.Errorf("sshd is asked while %s runs, with the keys %q; want the system, and %q", b.running, keys, tc.known)
+				}
+				if asked = append(asked, at); tc.answer != nil {
+					return tc.answer(keys)
+				}
+				return nil
+			}
+			b.agent.examination = strings.ReplaceAll(examined, "blocks-boot", tc.finds)
+			b.keepsDiagnosis(t, diagnose.Report{Systems: []diagnose.SystemSummary{{Root: "/dev/sda1", HostKeys: tc.known}}})
+			if tc.change != nil {
+				change(t, b, func(n *metal.Node) { tc.change(b, n) })
+			}
+			d := b.diagnose(t, tc.args)
+			v := d.Report.Verdict
+			if d.State != diagnose.Finished || v.Outcome != tc.want {
+				t.Errorf("the diagnosis is %+v, want %s", d, tc.want)
+			}
+			if proven := tc.want == diagnose.Works; proven != (v.Proof != nil) || proven && (v.Proof.Kind != diagnose.ProofSSHD || !strings.Contains(v.Proof.Text, "answered at "+address+" with a host key that lies on its disks, at 20")) {
+				t.Errorf("the proof is %+v; the verdict is %s", v.Proof, v.Outcome)
+			}
+			observed := ""
+			for _, o := range d.Report.Observed {
+				if o.Name == "sshd" {
+					observed = o.Text
+				}
+			}
+			if (observed == "") != (tc.observed == "") || !strings.Contains(observed, tc.observed) {
+				t.Errorf("observed of sshd: %q, want %q", observed, tc.observed)
+			}
+			if want := map[bool][]string{true: {address}}[tc.asked]; !slices.Equal(asked, want) {
+				t.Errorf("sshd is asked at %q, want %q", asked, want)
+			}
+		})
+	}
+}
+
+// keepsDiagnosis stores a diagnosis that has ended with a report.
+func (b *bench) keepsDiagnosis(t *testing.T, report diagnose.Report) {
+	t.Helper()
+	kept := []metal.Diagnosis{{Record: diagnose.Record{ID: "former", State: diagnose.Finished, Report: report}}}
+	must.OK(t, b.store.Do(t.Context(), func(tx job.Tx) error {
+		return b.store.SaveDocument(tx, metal.Document{NodeID: b.node, Kind: metal.Diagnoses, Body: must.Get(json.Marshal(kept))(t)})
+	}))
+}
+
+// hasAddress gives the node a fixed address, 192.0.2.7.
+func hasAddress(t *testing.T, b *bench) {
+	t.Helper()
+	change(t, b, func(n *metal.Node) {
+		n.NetworkData = metal.Object{"networks": []any{map[string]any{"id": "n", "network_id": "n", "type": "ipv4", "link": "l", "ip_address": "192.0.2.7", "netmask": "255.255.255.0"}},
+			"links": []any{map[string]any{"id": "l", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01"}}}
+	})
+}
+
+// TestDiagnosisKeepsHostKeys: an examination stores the public host keys of each system, and the next diagnosis asks sshd for them.
+func TestDiagnosisKeepsHostKeys(t *testing.T) {
+	t.Parallel()
+	b := newDiagnosed(t, metal.PowerOn)
+	hasAddress(t, b)
+	b.agent.examination = strings.NewReplacer("blocks-boot", "degrades", `"name": "Debian`, `"ssh_host_keys": ["`+diskKey+`", "-----BEGIN"], "name": "Debian`).Replace(examined)
+	b.con.ProveSSH = func(_ context.Context, _ string, keys []string) error {
+		if !slices.Equal(keys, []string{diskKey}) {
+			return problem.Conflictf("%q", keys)
+		}
+		return nil
+	}
+	if d := b.diagnose(t, metal.DiagnoseArgs{Reboot: true}); d.Report.Verdict.Outcome != diagnose.NothingFound || !slices.Equal(d.Report.HostKeys(), []string{diskKey}) {
+		t.Errorf("the first diagnosis is %+v, want nothing-found and the key %q", d, diskKey)
+	}
+	b.ends(t)
+	if d := b.diagnose(t, metal.DiagnoseArgs{}); d.Report.Verdict.Outcome != diagnose.Works {
+		t.Errorf("the second diagnosis is %+v, want works", d)
+	}
 }

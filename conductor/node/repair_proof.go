@@ -47,7 +47,7 @@ func (c repairOperations) awaitProof(ctx context.Context, r *job.Run, m *managed
 	if err != nil {
 		return job.From(err)
 	}
-	if address := machineProof(c).sshAddress(ctx, kept.Addresses, plan.HostKeys); address != "" {
+	if address, _ := machineProof(c).askSSH(ctx, kept.Addresses, plan.HostKeys); address != "" {
 		return job.Done(c.judge(ctx, r, metal.RepairProven, "its sshd answers at "+address+" with the host key that lies on its disk", ""))
 	}
 	if console.proves {

@@ -35,10 +35,7 @@ func newRepaired(t *testing.T, power metal.Power) *bench {
 		}
 		return nil
 	}
-	change(t, b, func(n *metal.Node) {
-		n.NetworkData = metal.Object{"networks": []any{map[string]any{"id": "n", "network_id": "n", "type": "ipv4", "link": "l", "ip_address": "192.0.2.7", "netmask": "255.255.255.0"}},
-			"links": []any{map[string]any{"id": "l", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01"}}}
-	})
+	hasAddress(t, b)
 	return b
 }
 

@@ -25,7 +25,8 @@ const (
 var errProven = errors.New("the host key is proven")
 
 // Check asks the sshd at an IP address, port 22, for a signature with one of the public host keys ("TYPE BASE64"). control is asked for the
-// address before the connection; nil: nobody is. Invalid: no key can be read. Unavailable: no sshd answers. Conflict: it has another host key.
+// address before the connection; nil: nobody is. Invalid: no key can be read. Unavailable: no sshd answers, or it has no host key of a type that is wanted.
+// Conflict: it has another host key, as each sshd does where no keys are given.
 func Check(ctx context.Context, address string, keys []string, control func(network, address string, c syscall.RawConn) error) error {
 	return CheckServer(ctx, net.JoinHostPort(address, port), keys, control)
 }
@@ -33,7 +34,7 @@ func Check(ctx context.Context, address string, keys []string, control func(netw
 // CheckServer is Check for an address with a port.
 func CheckServer(ctx context.Context, server string, keys []string, control func(network, address string, c syscall.RawConn) error) error {
 	wanted, kinds := readKeys(keys)
-	if len(wanted) == 0 {
+	if len(wanted) == 0 && len(keys) > 0 {
 		return problem.Invalidf("host key of %s: there is no public host key that could be compared", server)
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)

@@ -60,6 +60,9 @@ func TestCheck(t *testing.T) {
 		{first, []string{otherKey}, problem.Conflict},
 		{first, []string{secondKey}, problem.Unavailable}, // the server has no key of that type
 		{first, []string{"no key"}, problem.Invalid},
+		{first, nil, problem.Conflict},
+		{second, nil, problem.Conflict},
+		{"127.0.0.1:1", nil, problem.Unavailable},
 		{"127.0.0.1:1", []string{firstKey}, problem.Unavailable},
 	} {
 		if err := hostkey.CheckServer(ctx, c.server, c.keys, nil); !problem.Is(err, c.kind) {

@@ -1,4 +1,4 @@
-package repair
+package diagnose
 
 import (
 	"encoding/base64"
@@ -6,26 +6,24 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"salvor/diagnose"
 )
 
 const (
-	// maxHostKeys bounds the host keys of a plan, maxHostKeyFile a file that holds one, in bytes.
-	maxHostKeys    = 16
+	// MaxHostKeys bounds the host keys of one system and of a plan, maxHostKeyFile a file that holds one, in bytes.
+	MaxHostKeys    = 16
 	maxHostKeyFile = 8 << 10
 )
 
-// hostKeys reads the public host keys of a system's sshd as lines of authorized_keys without a comment, at most one of each file. Files that hold
+// HostKeys reads the public host keys of a system's sshd as lines of authorized_keys without a comment, at most one of each file. Files that hold
 // anything else are left out.
-func hostKeys(tree *diagnose.Tree) []string {
+func HostKeys(tree *Tree) []string {
 	out := []string{}
 	if tree == nil {
 		return out
 	}
 	for _, name := range tree.Match("/etc/ssh", "ssh_host_*_key.pub") {
 		info, err := tree.Stat(name)
-		if err != nil || !info.Mode().IsRegular() || info.Size() > maxHostKeyFile || len(out) == maxHostKeys {
+		if err != nil || !info.Mode().IsRegular() || info.Size() > maxHostKeyFile || len(out) == MaxHostKeys {
 			continue
 		}
 		text, err := tree.ReadAtMost(name, maxHostKeyFile)
@@ -56,4 +54,15 @@ func hostKeyLine(text string) string {
 		return ""
 	}
 	return kind + " " + fields[1]
+}
+
+// sanitizeHostKeys keeps the keys of an agent that are well formed. A public key is no secret, but the agent may have sent anything.
+func sanitizeHostKeys(keys []string) []string {
+	var out []string
+	for _, k := range keys[:min(len(keys), MaxHostKeys)] {
+		if k != "" && len(k) <= maxHostKeyFile && hostKeyLine(k) == k {
+			out = append(out, k)
+		}
+	}
+	return out
 }
