@@ -1,8 +1,12 @@
 package diagnose
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"salvor/problem"
 )
 
 // State is how far a diagnosis is.
@@ -59,3 +63,44 @@ func (r *Record) Fail(at time.Time, why string) {
 	r.End(Failed, at, why)
 	r.Problem, r.Step = why, ""
 }
+
+// MaxWords bounds the words of a Confirmation, in bytes.
+const MaxWords = 300
+
+// Confirmation is the statement of a person that a machine works.
+type Confirmation struct {
+	// By is the user's name; empty: it is not known.
+	By string
+	// Words say how the person knows.
+	Words string
+	At    time.Time
+}
+
+// Confirm takes a person's statement as the proof that the machine works. kind and ident name the machine in errors, such as node and web-7. Invalid: the
+// words are missing or too long. Conflict: the diagnosis still runs, has a proof already, or has a finding that may keep the machine from its work.
+func (r *Record) Confirm(kind, ident string, c Confirmation) error {
+	words := strings.TrimSpace(c.Words)
+	switch {
+	case words == "":
+		return problem.Invalidf("words are missing: say how you know that %s %s works", kind, ident)
+	case len(words) > MaxWords:
+		return problem.Invalidf("the words have %d bytes; at most %d are taken", len(words), MaxWords)
+	case r.State == Running:
+		return problem.Conflictf("%s %s: diagnosis %s is under way; confirm when it has ended: salvor diagnosis show %[2]s", kind, ident, r.ID)
+	case r.Report.Verdict.Outcome == Works:
+		return problem.Conflictf("%s %s: diagnosis %s says already that it works", kind, ident, r.ID)
+	}
+	if f := r.Report.Suspect(); f != nil {
+		return problem.Conflictf("%s %s: diagnosis %s found %s, which may keep it from its work; mend that first, or diagnose again if it is mended: salvor diagnose %[2]s", kind, ident, r.ID, Excerpt(f.ID))
+	}
+	by := c.By
+	if by == "" {
+		by = "a user"
+	}
+	r.Report.Proof = &Proof{Kind: ProofPerson, Text: fmt.Sprintf("%s confirmed it at %s UTC: %s", Excerpt(by), c.At.UTC().Format(time.DateTime), Sentence(words))}
+	r.Report.Judge()
+	return nil
+}
+
+// ConfirmedEvent is the text of the timeline's event of a confirmation. It has no words of the person, because readers see the timeline.
+func (r *Record) ConfirmedEvent() string { return "confirmed that it works, after diagnosis " + r.ID }

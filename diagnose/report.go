@@ -56,13 +56,21 @@ func (r *Report) HostKeys() []string {
 // Judge puts the report's findings into their order and sets its verdict. Lists without elements are written as such and not as null.
 func (r *Report) Judge() {
 	r.Findings, r.Verdict = Judge(r.Findings)
-	mayBlock := slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == BlocksBoot || f.Severity == BlocksAccess })
-	if r.Verdict.Outcome == NothingFound && r.Proof != nil && !mayBlock {
+	if r.Verdict.Outcome == NothingFound && r.Proof != nil && r.Suspect() == nil {
 		r.Verdict.Outcome, r.Verdict.Proof = Works, r.Proof
 	}
 	r.Verdict.Ladder = r.ladder()
 	r.Observed, r.Findings, r.NotExamined = notNil(r.Observed), notNil(r.Findings), notNil(r.NotExamined)
 	r.Disks, r.Systems = notNil(r.Disks), notNil(r.Systems)
+}
+
+// Suspect is the first finding that may keep the machine from its work, however sure it is; nil: there is none.
+func (r *Report) Suspect() *Finding {
+	i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Severity == BlocksBoot || f.Severity == BlocksAccess })
+	if i < 0 {
+		return nil
+	}
+	return &r.Findings[i]
 }
 
 func notNil[E any](list []E) []E {

@@ -3,6 +3,7 @@ package metal
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"salvor/diagnose"
 	"salvor/job"
@@ -106,6 +107,40 @@ func (s *Nodes) EditDiagnosis(ctx context.Context, tx job.Tx, nodeID, id string,
 		}
 	}
 	return nil
+}
+
+// ConfirmDiagnosis takes the statement of a user that the node works as the proof of a diagnosis, the newest one for the id "newest". Conflict: the diagnosis
+// does not admit that, or the node does not run its own system.
+func (s *Nodes) ConfirmDiagnosis(ctx context.Context, ident, id, words string, asker record.Asker) (Diagnosis, error) {
+	var confirmed Diagnosis
+	err := s.jobs.Do(ctx, func(tx job.Tx) error {
+		n, err := s.store.Node(ctx, tx, ident)
+		if err != nil {
+			return err
+		}
+		all, err := s.Diagnoses(ctx, tx, n.ID)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(d Diagnosis) bool { return id == "newest" || d.ID == id })
+		switch {
+		case i < 0:
+			return problem.NotFoundf("Node %s has no diagnosis %s.", ident, id)
+		case n.ProvisionState.Info().InRescue:
+			return problem.Conflictf("node %s is in rescue, so nobody can say that its own system works; boot that first: salvor node unrescue %[1]s", n.ID)
+		case n.PowerState == PowerOff:
+			return problem.Conflictf("node %s is off, so nobody can say that it works; switch it on first: salvor node power on %[1]s", n.ID)
+		}
+		if err := all[i].Confirm("node", n.ID, diagnose.Confirmation{By: asker.User, Words: words, At: s.now()}); err != nil {
+			return err
+		}
+		confirmed = all[i]
+		if err := s.saveDiagnoses(tx, n, all); err != nil {
+			return err
+		}
+		return s.note(tx, n.ID, asker, "request", confirmed.ConfirmedEvent())
+	})
+	return confirmed, err
 }
 
 // saveDiagnoses keeps the newest ones.

@@ -19,6 +19,7 @@ func (s *server) diagnosisRoutes() []api.Route {
 		{Method: http.MethodPost, Path: "/nodes/{ident}/diagnoses", Do: s.diagnose},
 		{Method: http.MethodGet, Path: "/nodes/{ident}/diagnoses", Do: s.listDiagnoses},
 		{Method: http.MethodGet, Path: "/nodes/{ident}/diagnoses/{id}", Do: s.showDiagnosis},
+		{Method: http.MethodPost, Path: "/nodes/{ident}/diagnoses/{id}/confirm", Do: s.confirmDiagnosis},
 	}
 }
 
@@ -148,6 +149,32 @@ func (s *server) showDiagnosis(c *api.Call) error {
 		}
 	}
 	return problem.NotFoundf("Node %s has no diagnosis %s.", c.Arg("ident"), c.Arg("id"))
+}
+
+// confirmRequest is the body of a statement that a machine works.
+type confirmRequest struct {
+	// Words say how the user knows.
+	Words string `json:"words"`
+}
+
+// confirmDiagnosis takes a user's statement that the node works; the id "newest" is that of the newest diagnosis.
+func (s *server) confirmDiagnosis(c *api.Call) error {
+	var body confirmRequest
+	if err := c.ReadExactly(&body); err != nil {
+		return err
+	}
+	n, err := s.rescuable(c)
+	if err != nil {
+		return err
+	}
+	d, err := s.Nodes.ConfirmDiagnosis(c.R.Context(), n.ID, c.Arg("id"), body.Words, c.Asker())
+	if err != nil {
+		return err
+	}
+	if !c.Principal.SeesQuotations() {
+		redactDiagnosis(&d.Record)
+	}
+	return c.JSON(http.StatusAccepted, d)
 }
 
 // redactDiagnosis takes out what is about the infrastructure below the machine: words of BMCs, and those of operators. What lies on the disks

@@ -59,3 +59,28 @@ func TestDiagnosisWithAConsole(t *testing.T) {
 	}
 	w.says("POST", "/nodes/kea/diagnoses", `{"console": "`+strings.Repeat("x", 256<<10+1)+`"}`, 400, "send its last 262144 bytes")
 }
+
+// TestConfirmNodeDiagnosis: who may rescue a node may state that it works, and sees no words of BMCs in the answer.
+func TestConfirmNodeDiagnosis(t *testing.T) {
+	w := newWorld(t)
+	w.nodes = append(w.nodes, &metal.Node{ID: "11111111-2222-3333-4444-555555555555", Name: "kea", Owner: "ann"})
+	w.ask("ann", "POST", "/nodes/kea/diagnoses", `{}`, 202)
+	const path, body = "/nodes/kea/diagnoses/newest/confirm", `{"words": "I logged in"}`
+	w.says("POST", path, body, 409, "is under way")
+	w.diagnoses[0].State = diagnose.Finished
+	w.diagnoses[0].Report.NotExamined = []diagnose.Gap{{What: "power", Why: "the BMC answers " + problem.Quote("10.9.9.9 is down")}}
+	w.diagnoses[0].Report.Judge()
+	w.ask("bob", "POST", path, body, 404)
+	w.ask("reader of ann", "POST", path, body, 403)
+	w.ask("ann", "POST", "/nodes/kea/diagnoses/d9/confirm", body, 404)
+	w.says("POST", path, `{"sure": true}`, 400, "sure")
+	w.says("POST", path, `{}`, 400, "how you know")
+	if w.diagnoses[0].Report.Proof != nil {
+		t.Errorf("a refused request has left the proof %+v", w.diagnoses[0].Report.Proof)
+	}
+	got := w.ask("ann", "POST", path, body, 202)
+	if seen := fmt.Sprint(got); !strings.Contains(seen, "outcome:works") || !strings.Contains(seen, "kind:person") || !strings.Contains(seen, "I logged in") || strings.Contains(seen, "10.9.9.9") {
+		t.Errorf("the owner sees %s", seen)
+	}
+	w.says("POST", path, body, 409, "says already that it works")
+}

@@ -111,6 +111,16 @@ func (w *world) Diagnoses(context.Context, job.Tx, string) ([]metal.Diagnosis, e
 	return w.diagnoses, nil
 }
 
+// ConfirmDiagnosis confirms the newest one.
+func (w *world) ConfirmDiagnosis(_ context.Context, ident, id, words string, asker record.Asker) (metal.Diagnosis, error) {
+	if id != "newest" {
+		return metal.Diagnosis{}, problem.NotFoundf("Node %s has no diagnosis %s.", ident, id)
+	}
+	d := &w.diagnoses[0]
+	err := d.Confirm("node", ident, diagnose.Confirmation{By: asker.User, Words: words})
+	return *d, err
+}
+
 // Provision keeps what came with the verb.
 func (w *world) Provision(_ context.Context, ident string, v metal.Verb, _ string, args metal.ProvisionArgs, _ record.Asker) error {
 	if v != metal.ToRescue {

@@ -18,6 +18,7 @@ func (s serverDiagnoses) routes() []api.Route {
 		{Method: http.MethodPost, Path: "/servers/{ident}/diagnoses", Do: s.begin},
 		{Method: http.MethodGet, Path: "/servers/{ident}/diagnoses", Do: s.list},
 		{Method: http.MethodGet, Path: "/servers/{ident}/diagnoses/{id}", Do: s.show},
+		{Method: http.MethodPost, Path: "/servers/{ident}/diagnoses/{id}/confirm", Do: s.confirm},
 	}
 }
 
@@ -49,18 +50,51 @@ func (s serverDiagnoses) begin(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	who := requesterOf(c)
-	if !who.Admin {
-		who.Project = c.Project()
-	}
-	d, err := s.Services.Diagnoses.Begin(c.R.Context(), srv.ID, body.DiagnoseArgs, keys, who)
+	d, err := s.Services.Diagnoses.Begin(c.R.Context(), srv.ID, body.DiagnoseArgs, keys, s.requester(c))
 	if err != nil {
 		return err
 	}
 	return c.JSON(http.StatusAccepted, d)
 }
 
-// visible gives the diagnoses of the server as the asker may see them: members of projects see no words of hosts.
+// requester is who asks; members of projects ask within their project.
+func (s serverDiagnoses) requester(c *api.Call) compute.Who {
+	who := requesterOf(c)
+	if !who.Admin {
+		who.Project = c.Project()
+	}
+	return who
+}
+
+// confirm takes a user's statement that the server works; the id "newest" is that of the newest diagnosis.
+func (s serverDiagnoses) confirm(c *api.Call) error {
+	var body confirmRequest
+	if err := c.ReadExactly(&body); err != nil {
+		return err
+	}
+	srv, err := s.rescuable(c)
+	if err != nil {
+		return err
+	}
+	d, err := s.Services.Diagnoses.Confirm(c.R.Context(), srv.ID, c.Arg("id"), body.Words, s.requester(c))
+	if err != nil {
+		return err
+	}
+	hideFrom(c, srv, &d)
+	return c.JSON(http.StatusAccepted, d)
+}
+
+// hideFrom takes out of a diagnosis what the asker may not see: members of projects see no words of hosts.
+func hideFrom(c *api.Call, srv *compute.Server, d *diagnose.Record) {
+	if srv.Project != "" && c.Project() != srv.Project {
+		hideDiskTexts(d)
+	}
+	if !c.Principal.SeesQuotations() {
+		redactDiagnosis(d)
+	}
+}
+
+// visible gives the diagnoses of the server as the asker may see them.
 func (s serverDiagnoses) visible(c *api.Call) ([]diagnose.Record, error) {
 	srv, err := s.rescuable(c)
 	if err != nil {
@@ -70,15 +104,8 @@ func (s serverDiagnoses) visible(c *api.Call) ([]diagnose.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if srv.Project != "" && c.Project() != srv.Project {
-		for i := range all {
-			hideDiskTexts(&all[i])
-		}
-	}
-	if !c.Principal.SeesQuotations() {
-		for i := range all {
-			redactDiagnosis(&all[i])
-		}
+	for i := range all {
+		hideFrom(c, srv, &all[i])
 	}
 	return all, nil
 }

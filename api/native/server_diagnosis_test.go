@@ -13,6 +13,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/rescue"
 	"salvor/test/must"
 )
 
@@ -68,4 +69,45 @@ func TestServerDiagnoses(t *testing.T) {
 	}
 	w.ask("bob", "POST", "/servers/web1/diagnoses", `{}`, 404)
 	w.ask("reader of ann", "POST", "/servers/web1/diagnoses", `{}`, 403)
+}
+
+// TestConfirmServerDiagnosis: members of a server's project and administrators may state that it works, while it is on and in its own system. Only members of
+// the project read the words.
+func TestConfirmServerDiagnosis(t *testing.T) {
+	w := newWorld(t)
+	srv := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: "web1", Project: "ann", State: compute.Active, Power: compute.PowerOn}
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }))
+	set := func(change func(*compute.Server)) {
+		must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error {
+			now := must.Get(w.s.Servers().Get(t.Context(), tx, srv.ID))(t)
+			change(now)
+			return w.s.Servers().Save(tx, now)
+		}))
+	}
+	const path, body = "/servers/web1/diagnoses/newest/confirm", `{"words": "secretive runs"}`
+	w.ask("ann", "POST", path, body, 404)
+	id, _ := w.ask("ann", "POST", "/servers/web1/diagnoses", `{}`, 202)["id"].(string)
+	w.says("POST", path, body, 409, "is under way")
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error {
+		return w.services.Diagnoses.Edit(t.Context(), tx, srv.ID, id, func(d *diagnose.Record) { d.End(diagnose.Finished, time.Now(), "") })
+	}))
+	w.ask("bob", "POST", path, body, 404)
+	w.ask("reader of ann", "POST", path, body, 403)
+	w.says("POST", path, `{}`, 400, "how you know")
+	set(func(s *compute.Server) { s.Power = compute.PowerOff })
+	w.says("POST", path, body, 409, "salvor server start "+srv.ID)
+	set(func(s *compute.Server) { s.Power, s.Rescue = compute.PowerOn, &rescue.Session{State: rescue.Ready} })
+	w.says("POST", path, body, 409, "salvor server unrescue "+srv.ID)
+	set(func(s *compute.Server) { s.Rescue = nil })
+	if seen := fmt.Sprint(w.ask("ann", "POST", "/servers/"+srv.ID+"/diagnoses/"+id+"/confirm", body, 202)); !strings.Contains(seen, "outcome:works") || !strings.Contains(seen, "secretive runs") {
+		t.Errorf("the owner sees %s", seen)
+	}
+	w.says("POST", path, body, 409, "says already that it works")
+	if seen := fmt.Sprint(w.admin("GET", "/servers/web1/diagnoses/newest", "", 200)); strings.Contains(seen, "secretive") || !strings.Contains(seen, "kind:person") {
+		t.Errorf("an administrator sees %s", seen)
+	}
+	events := fmt.Sprint(must.Get(w.s.Latest(t.Context(), compute.Subject(srv.ID), 10))(t))
+	if !strings.Contains(events, "confirmed that it works, after diagnosis "+id) || strings.Contains(events, "secretive") {
+		t.Errorf("the timeline is %s, want a confirmation without its words", events)
+	}
 }

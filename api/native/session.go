@@ -27,9 +27,10 @@ type Nodes interface {
 	// Ask inserts the job of a question to the machine's controller; Answer waits for its result.
 	Ask(ctx context.Context, ident string, q metal.Question, asker record.Asker) (string, error)
 	Answer(ctx context.Context, id string) (json.RawMessage, error)
-	// Diagnose begins a diagnosis; Diagnoses are the kept ones of a node, newest first.
+	// Diagnose begins a diagnosis; Diagnoses are the kept ones of a node, newest first. ConfirmDiagnosis takes a user's statement that the node works.
 	Diagnose(ctx context.Context, ident string, args metal.DiagnoseArgs, asker record.Asker) (metal.Diagnosis, error)
 	Diagnoses(ctx context.Context, tx job.Tx, nodeID string) ([]metal.Diagnosis, error)
+	ConfirmDiagnosis(ctx context.Context, ident, id, words string, asker record.Asker) (metal.Diagnosis, error)
 	// ConsoleLog is what was kept of a node's console.
 	ConsoleLog(ctx context.Context, nodeID string) (metal.ConsoleLog, error)
 	// Provision takes a verb of the provision state machine; word is what the asker wrote.

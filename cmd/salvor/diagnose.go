@@ -194,7 +194,50 @@ func awaitDiagnosis(c *clientCall, at diagnosedSubject, within time.Duration, d 
 // newDiagnosisCommand is `salvor diagnosis`: what former diagnoses found.
 func newDiagnosisCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "diagnosis", Short: "Show what diagnoses of nodes and servers found"}
-	cmd.AddCommand(newDiagnosisShowCommand(), newDiagnosisListCommand())
+	cmd.AddCommand(newDiagnosisShowCommand(), newDiagnosisListCommand(), newDiagnosisConfirmCommand())
+	return cmd
+}
+
+func newDiagnosisConfirmCommand() *cobra.Command {
+	e, format, kind, words := &apiEndpoint{}, textFormat(""), "", ""
+	cmd := &cobra.Command{
+		Use: "confirm NODE|SERVER [ID]", Short: "State that a node or a server works, after a diagnosis that found nothing", Args: cobra.RangeArgs(1, 2),
+		Long: `Makes the verdict of the newest diagnosis, or of another one, works, with your name, the time and your words as the proof. The diagnosis must have ended,
+and must have found nothing that may keep the machine from its work. The node or the server must be on, and not in rescue.`,
+		Example: "  salvor diagnosis confirm rack1-7 --words 'I logged in over ssh and saw the database run'",
+		RunE: e.run(func(c *clientCall) error {
+			if err := format.check(c.Command); err != nil {
+				return err
+			}
+			id := "newest"
+			if len(c.args) > 1 {
+				id = c.args[1]
+			}
+			at, err := findDiagnosed(c, kind)
+			if err != nil {
+				return err
+			}
+			var d metal.Diagnosis
+			body := struct {
+				Words string `json:"words"`
+			}{words}
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, at.path+"/"+url.PathEscape(id)+"/confirm", nil, body, &d); err != nil {
+				return err
+			}
+			if format.isJSON() {
+				return writeJSON(c.OutOrStdout(), d)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s: %s\n", at.label, stripControlChars(verdictLine(&d.Report)))
+			return nil
+		}),
+	}
+	e.flags(cmd)
+	format.flag(cmd, "")
+	kindFlag(cmd, &kind)
+	cmd.Flags().StringVar(&words, "words", "", "how you know that it works; those who may read the report see it")
+	if err := cmd.MarkFlagRequired("words"); err != nil {
+		panic(err) // the flag is two lines above
+	}
 	return cmd
 }
 
@@ -332,6 +375,8 @@ func nextDiagnosisStep(at diagnosedSubject, r *diagnose.Report) string {
 		return fmt.Sprintf("salvor repair %s %s%s --plan", name, shellWord(cause.ID), root)
 	case cause != nil:
 		return fmt.Sprintf("mend it by hand, as the report says below, in a rescue: salvor %s rescue %s", at.kind, name)
+	case isConfirmable(r):
+		return fmt.Sprintf("if you have logged in and it works, say so: salvor diagnosis confirm %s --words TEXT", name)
 	case r.ExaminedIn > 0 || r.Verdict.Outcome == diagnose.Works:
 	case isServer:
 		return fmt.Sprintf("salvor server stop %s --wait; then salvor diagnose %[1]s --wait, which examines the disks", name)
@@ -339,6 +384,12 @@ func nextDiagnosisStep(at diagnosedSubject, r *diagnose.Report) string {
 		return "salvor diagnose " + name + " --reboot, which examines the disks"
 	}
 	return ""
+}
+
+// isConfirmable tells whether a person may know more than the report: the disks of a machine that was found on were examined, and nothing was found that may
+// keep it from its work.
+func isConfirmable(r *diagnose.Report) bool {
+	return r.ExaminedIn > 0 && r.Verdict.Outcome == diagnose.NothingFound && r.Suspect() == nil && slices.Contains(r.Observed, diagnose.Observation{Name: "power", Text: string(metal.PowerOn)})
 }
 
 // writeDiagnosis prints the report for a person: the cause first.

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 
 	"salvor/compute"
 	"salvor/diagnose"
@@ -56,6 +57,40 @@ func (s *Diagnoses) Begin(ctx context.Context, id string, args compute.DiagnoseA
 		return s.note(tx, srv.ID, who.Asker, "request", "asked to diagnose")
 	})
 	return begun, err
+}
+
+// Confirm takes the statement of a user that the server works as the proof of a diagnosis, the newest one for the id "newest". Conflict: the diagnosis does not
+// admit that, or the server does not run its own system.
+func (s *Diagnoses) Confirm(ctx context.Context, server, id, words string, who compute.Who) (diagnose.Record, error) {
+	var confirmed diagnose.Record
+	err := s.change(ctx, func(tx job.Tx) error {
+		srv, err := s.server(ctx, tx, server, who)
+		if err != nil {
+			return err
+		}
+		all, err := s.store.ServerDiagnoses(ctx, tx, srv.ID)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(d diagnose.Record) bool { return id == "newest" || d.ID == id })
+		switch {
+		case i < 0:
+			return problem.NotFoundf("Server %s has no diagnosis %s.", srv.ID, id)
+		case srv.InSession():
+			return problem.Conflictf("server %s is in rescue, so nobody can say that its own system works; boot that first: salvor server unrescue %[1]s", srv.ID)
+		case srv.Power != compute.PowerOn:
+			return problem.Conflictf("server %s is %s, so nobody can say that it works; start it first: salvor server start %[1]s", srv.ID, compute.OrNone(string(srv.Power)))
+		}
+		if err := all[i].Confirm("server", srv.ID, diagnose.Confirmation{By: who.User, Words: words, At: s.now()}); err != nil {
+			return err
+		}
+		confirmed = all[i]
+		if err := s.write(tx, srv, all); err != nil {
+			return err
+		}
+		return s.note(tx, srv.ID, who.Asker, "request", confirmed.ConfirmedEvent())
+	})
+	return confirmed, err
 }
 
 // List gives the kept diagnoses of a server, newest first.

@@ -81,7 +81,7 @@ func recordedHardware(found *agent.Inventory, at time.Time) *diagnose.RecordedHa
 }
 
 // noChange are requests of the timeline that change nothing of a machine or its system.
-var noChange = regexp.MustCompile(`^(asked to (diagnose|rescue|unrescue|power |reboot|soft )|asked for |held off|no longer held off|maintenance |aborted)`)
+var noChange = regexp.MustCompile(`^(asked to (diagnose|rescue|unrescue|power |reboot|soft )|asked for |held off|no longer held off|maintenance |aborted|confirmed that it works)`)
 
 // readChanges lists what was asked for, and what a BMC told anew of firmware and BIOS settings.
 func (c diagnosisRecords) readChanges(ctx context.Context, n *metal.Node, seen *machine.State) error {

@@ -14,6 +14,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/test/fixture"
 	"salvor/test/must"
 )
@@ -257,5 +258,51 @@ func TestDiagnosisKeepsHostKeys(t *testing.T) {
 	b.ends(t)
 	if d := b.diagnose(t, metal.DiagnoseArgs{}); d.Report.Verdict.Outcome != diagnose.Works {
 		t.Errorf("the second diagnosis is %+v, want works", d)
+	}
+}
+
+// TestConfirmDiagnosis: a person may confirm that a node works that is on and in its own system. The timeline says who did, and not in which words.
+func TestConfirmDiagnosis(t *testing.T) {
+	t.Parallel()
+	ann := record.Asker{User: "ann", RequestID: "req-1"}
+	for name, tc := range map[string]struct {
+		change func(*metal.Node)
+		id     string
+		kind   problem.Kind
+		why    string
+	}{
+		"the newest":     {id: "newest"},
+		"by its id":      {id: "former"},
+		"another id":     {id: "d9", kind: problem.NotFound, why: "has no diagnosis d9"},
+		"in rescue":      {id: "newest", change: func(n *metal.Node) { n.ProvisionState = metal.Rescue }, kind: problem.Conflict, why: "salvor node unrescue"},
+		"rescue failed":  {id: "newest", change: func(n *metal.Node) { n.ProvisionState = metal.RescueFailed }, kind: problem.Conflict, why: "salvor node unrescue"},
+		"off":            {id: "newest", change: func(n *metal.Node) { n.PowerState = metal.PowerOff }, kind: problem.Conflict, why: "salvor node power on"},
+		"in maintenance": {id: "newest", change: func(n *metal.Node) { n.Maintenance = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newDiagnosed(t, metal.PowerOn)
+			report := diagnose.Report{}
+			report.Judge()
+			b.keepsDiagnosis(t, report)
+			if tc.change != nil {
+				change(t, b, tc.change)
+			}
+			_, err := b.nodes.ConfirmDiagnosis(t.Context(), b.node, tc.id, "I saw grackle", ann)
+			kept := b.diagnosis(t).Report.Verdict
+			events := must.Get(b.store.Latest(t.Context(), job.Node(b.node), 10))(t)
+			confirmed := slices.ContainsFunc(events, func(e job.Event) bool {
+				return e.Text == "confirmed that it works, after diagnosis former" && e.User == "ann" && e.RequestID == "req-1" && e.Type == "request"
+			})
+			if tc.why != "" {
+				if !problem.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.why) || kept.Outcome != diagnose.NothingFound || confirmed {
+					t.Errorf("the answer is %v, the verdict %s, with an event: %v; want %v with %q, nothing-found and none", err, kept.Outcome, confirmed, tc.kind, tc.why)
+				}
+				return
+			}
+			if err != nil || kept.Outcome != diagnose.Works || !strings.Contains(kept.Proof.Text, "ann confirmed it at 20") || !confirmed || strings.Contains(fmt.Sprint(events), "grackle") {
+				t.Errorf("the answer is %v, the verdict %+v, the events %+v; want works, and an event of ann without her words", err, kept, events)
+			}
+		})
 	}
 }

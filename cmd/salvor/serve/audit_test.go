@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -96,6 +97,20 @@ func repaired(state metal.State, r metal.Repair) func(*auditWorld) {
 			return w.p.Store.SaveDocument(tx, metal.Document{NodeID: w.vars["node"], Kind: metal.Repairs, Body: body})
 		}))
 	}
+}
+
+// diagnosed makes {node} and {server} fresh ones that run, each with the diagnosis d1, which found nothing.
+func diagnosed(w *auditWorld) {
+	w.Helper()
+	newNode(metal.Active, func(n *metal.Node) { n.PowerState = metal.PowerOn })(w)
+	newServer(compute.Active)(w)
+	found := diagnose.Record{ID: "d1", State: diagnose.Finished}
+	found.Report.Judge()
+	body := must.Get(json.Marshal([]metal.Diagnosis{{Record: found}}))(w)
+	must.OK(w, w.p.Store.Do(w.Context(), func(tx job.Tx) error {
+		return errors.Join(w.p.Store.SaveDocument(tx, metal.Document{NodeID: w.vars["node"], Kind: metal.Diagnoses, Body: body}),
+			w.p.Store.SaveServerDiagnoses(tx, w.vars["server"], []diagnose.Record{found}))
+	}))
 }
 
 // newServer makes {server} a fresh server of a state on the host {host}.
@@ -515,6 +530,8 @@ var nativeSteps = []auditStep{
 	{ask: `POST /salvor/v1/servers/{server}/abort {}`},
 	{ask: `POST /salvor/v1/servers/{server}/diagnoses {}`, first: newServer(compute.Stopped)},
 	{ask: `POST /salvor/v1/nodes/{node}/diagnoses {}`, first: newNode(metal.Active)},
+	{ask: `POST /salvor/v1/servers/{server}/diagnoses/d1/confirm {"words":"grackle"}`, first: diagnosed},
+	{ask: `POST /salvor/v1/nodes/{node}/diagnoses/d1/confirm {"words":"grackle"}`, first: diagnosed},
 	{ask: `POST /salvor/v1/nodes/{node}/repairs {}`, first: newNode(metal.Active)},
 	{ask: `POST /salvor/v1/nodes/{node}/repairs/r1/consent {"digest":"d1","consents":["files"]}`, first: repaired(metal.Rescue, metal.Repair{State: metal.RepairAwaitingConsent, Needs: []diagnose.Consent{diagnose.ConsentFiles}, ConsentUntil: time.Now().Add(time.Hour)})},
 	{ask: `POST /salvor/v1/nodes/{node}/repairs/r1/decline {}`, first: repaired(metal.Rescue, metal.Repair{State: metal.RepairAwaitingConsent, ConsentUntil: time.Now().Add(time.Hour)})},
