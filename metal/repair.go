@@ -8,6 +8,7 @@ import (
 	"salvor/diagnose"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/repair"
 )
 
 // Kinds of the jobs of a repair. JobRepair leads through it and locks nothing; JobWriteRepair writes to the disks and locks the node.
@@ -87,6 +88,8 @@ type Repair struct {
 	// Digest names the plan, and Needs lists the consents without which it is not carried out. Both are empty until the plan is there.
 	Digest string             `json:"digest,omitempty"`
 	Needs  []diagnose.Consent `json:"needs,omitempty"`
+	// Losses are what the plan may lose, as people are shown it beside the digest.
+	Losses []repair.Loss `json:"losses,omitempty"`
 	// Consent is who agreed to the plan; nil: nobody did.
 	Consent *RepairConsent `json:"consent,omitempty"`
 	// ConsentUntil is when the wait for a consent ends. Declined: somebody has ended it.

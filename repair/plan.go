@@ -58,7 +58,8 @@ func (p *Plan) LoginProves() bool {
 
 // Loss is what the mend of a finding may lose.
 type Loss struct {
-	Finding, Text string
+	Finding string `json:"finding"`
+	Text    string `json:"text"`
 }
 
 // Losses are what the plan may lose: an owner reads them beside the digest that the consent names. A mend that leaves some of its finding has changed the

@@ -216,7 +216,8 @@ func (a *fakeMender) makePlan(p agent.PlanRepairParams) {
 	a.plan = repair.Plan{Version: repair.PlanVersion, Mended: []string{"fstab-device-missing"}, Consents: []diagnose.Consent{diagnose.ConsentFiles}, HostKeys: []string{menderHostKey},
 		Disks: []repair.DiskChange{{Path: "/dev/sda", Serial: "S1", Size: menderDisk}}}
 	if a.stage != "" {
-		a.plan.Before.Systems = []diagnose.ExaminedSystem{{Findings: []diagnose.Finding{{ID: "fstab-device-missing", Stage: a.stage}}}}
+		a.plan.Before.Systems = []diagnose.ExaminedSystem{{Root: "/dev/sda1", Findings: []diagnose.Finding{{ID: "fstab-device-missing", Stage: a.stage, Severity: diagnose.BlocksBoot,
+			Repair: &diagnose.Repair{Summary: "Add nofail.", Consent: diagnose.ConsentFiles, Loses: "A database may start without its disk.\x1b[2J"}}}}}
 	}
 	if a.consents != nil {
 		a.plan.Consents = a.consents

@@ -77,7 +77,9 @@ func (c repairOperations) keepPlan(ctx context.Context, r *job.Run, raw []byte, 
 		if _, err := c.service().KeepWithin(ctx, tx, r.Subject.ID, c.ProjectUndoBytes); err != nil { // a plan alone is small, and refused for no bound
 			return err
 		}
-		return c.change(ctx, r, func(k *metal.Repair) { k.Step, k.Digest, k.Needs = "the plan is there", plan.Digest, plan.Consents })(tx)
+		return c.change(ctx, r, func(k *metal.Repair) {
+			k.Step, k.Digest, k.Needs, k.Losses = "the plan is there", plan.Digest, plan.Consents, plan.Sanitize().Losses()
+		})(tx)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/repair"
 	"salvor/secret"
 	"salvor/test/fixture"
 	"salvor/test/must"
@@ -80,8 +81,12 @@ func (b *bench) awaits(t *testing.T, want metal.RepairState) metal.Repair {
 // A plan changes nothing, and the machine is put back as it was found.
 func TestRepairPlan(t *testing.T) {
 	b := newRepaired(t, metal.PowerOff)
+	b.mender.stage = diagnose.Target
 	b.run(t)
 	r := b.repair(t, metal.RepairArgs{Consents: filesConsent})
+	if want := (repair.Loss{Finding: "fstab-device-missing", Text: "A database may start without its disk.?[2J"}); !slices.Equal(r.Losses, []repair.Loss{want}) {
+		t.Errorf("beside the digest stand the losses %+v, want %+v", r.Losses, want)
+	}
 	if r.State != metal.RepairPlanned || r.Problem != "" || !slices.Equal(r.Needs, filesConsent) || r.FinishedAt.IsZero() || r.RequestedBy != "ann" {
 		t.Errorf("repair %+v", r)
 	}

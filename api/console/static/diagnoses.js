@@ -12,6 +12,7 @@ const severities = {
   "blocks-boot": ["bad", "keeps it from booting"], "blocks-access": ["bad", "keeps people from logging in"], degrades: ["warn", "degrades it"], info: ["still", "for information"],
 };
 const outcomes = {"cause-found": ["bad", "The cause is found"], "nothing-found": ["wait", "Nothing known was found that hinders it"], works: ["good", "It works"]};
+const proofs = {"login-prompt": "Proven by a login prompt", "sshd-banner": "Proven by its sshd", person: "Confirmed by a person"};
 const states = {running: ["work", "under way"], finished: ["good", "finished"], failed: ["bad", "failed"]};
 const consents = {settings: "settings outside of the disks", files: "files that can be restored one by one", boot: "boot loaders, partition tables and other blocks", data: "it may lose data"};
 
@@ -94,6 +95,7 @@ function report(d) {
     h("div", {class: "strip"}, d.state === "running" ? badge("work", "under way") : badge(...(outcomes[v.outcome] ?? ["wait", "no verdict"])),
       d.state === "failed" && badge("bad", "the diagnosis failed"), d.state === "running" && h("span", null, d.step), h("span", null, "asked for ", moment(d.requested_at), d.requested_by && ` by ${d.requested_by}`),
       r.examined_in > 0 && h("span", null, `disks examined in ${r.examined_in} s`)),
+    v.proof && h("p", {class: "note good", "data-proof": v.proof.kind}, mark("good"), " ", proofs[v.proof.kind] ?? "Proof", ": ", v.proof.text),
     d.problem && h("p", {class: "note bad"}, mark("bad"), " ", d.problem),
     card("Boot", "card-boot", ladder(r, d.state)),
     cause && card("Cause", "card-cause", finding(cause, "cause")),

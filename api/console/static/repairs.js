@@ -46,6 +46,7 @@ export function repairList({repairs, refusal}, name) {
     h("p", {class: "strip"}, clock(r.requested_at), " ", badge(...(states[r.state] ?? ["still", r.state])), h("span", null, (r.args?.findings ?? []).join(", ") || "all findings"),
       isUnderWay(r) && r.step && h("span", null, r.step)),
     facts([["Requested by", r.requested_by], ["Consent", r.consent && [`${r.consent.by ?? ""} to ${(r.consent.consents ?? []).join(", ") || "nothing"}, `, clock(r.consent.at)]],
+      ["Digest of the plan", r.digest && h("code", null, r.digest)], ["May lose", r.losses?.length ? h("ul", {class: "plain"}, r.losses.map((l) => h("li", null, h("code", null, l.finding), `: ${l.text}`))) : undefined],
       ["Waits for consent until", r.state === "awaiting-consent" && r.consent_until ? clock(r.consent_until) : undefined], ["Proven by", r.proven_by], ["Problem", r.problem],
       ...nextCommands(r, name).map(([what, command]) => [`Next, ${what}`, h("code", null, command)])]))));
 }
