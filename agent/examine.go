@@ -32,9 +32,6 @@ func (a *Agent) examineOrder() step.Order {
 		if err != nil {
 			return nil, err
 		}
-		if err := p.Get("only_read", &r.OnlyRead); err != nil {
-			return nil, err
-		}
 		r.Rules, r.Log = rules.Rules(), a.log
 		if err := inRamdisk(ctx, a.config.Root, "examine"); err != nil {
 			return nil, err
@@ -59,7 +56,7 @@ func examineRequest(p step.Params) (r examine.Request, err error) {
 		return r, err
 	}
 	var data map[string]json.RawMessage
-	if err := errors.Join(p.Get("now", &r.Now), p.Get("network_data", &data)); err != nil {
+	if err := errors.Join(p.Get("now", &r.Now), p.Get("network_data", &data), p.Get("only_read", &r.OnlyRead)); err != nil {
 		return r, err
 	}
 	if data != nil {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"salvor/diagnose"
 	"salvor/problem"
 	"salvor/test/must"
+	wire "salvor/wire/agent"
 )
 
 // TestExamineIsForRamdisks: elsewhere nothing is examined, and no key stays in the params.
@@ -36,11 +38,31 @@ func TestExamineRefuses(t *testing.T) {
 	long, _ := json.Marshal([][]byte{make([]byte, diagnose.MaxLUKSKey+1)})
 	for name, params := range map[string]step.Params{
 		"many keys": {"luks_keys": many}, "a long key": {"luks_keys": long}, "an empty key": {"luks_keys": json.RawMessage(`[""]`)}, "no list": {"luks_keys": json.RawMessage(`"x"`)}, "many keys of a UUID": {"luks_keys_by_uuid": json.RawMessage(`{"a":` + string(many) + `}`)}, "an empty key of a UUID": {"luks_keys_by_uuid": json.RawMessage(`{"a":[""]}`)}, "no base64": {"luks_keys": json.RawMessage(`["!"]`)},
-		"no time": {"now": json.RawMessage(`"soon"`)}, "no object": {"network_data": json.RawMessage(`[1]`)},
+		"a word in place of true": {"only_read": json.RawMessage(`"yes"`)}, "no time": {"now": json.RawMessage(`"soon"`)}, "no object": {"network_data": json.RawMessage(`[1]`)},
 	} {
 		if _, err := a.examineOrder().Run(t.Context(), params); !problem.Is(err, problem.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestExamineOnlyReads: the command's only_read reaches the examination, over HTTP and over the channel of a host.
+func TestExamineOnlyReads(t *testing.T) {
+	for _, onlyRead := range []bool{true, false} {
+		raw := must.Get(json.Marshal(onlyRead))(t)
+		if r := must.Get(examineRequest(step.Params{"only_read": raw}))(t); r.OnlyRead != onlyRead {
+			t.Errorf("examineRequest reads only_read %s as %v", raw, r.OnlyRead)
+		}
+		u := &Unlock{Examiner: func(_ context.Context, r examine.Request) (*diagnose.Examination, error) {
+			if r.OnlyRead != onlyRead {
+				t.Errorf("the channel's only_read %s is %v in the examination", raw, r.OnlyRead)
+			}
+			return &diagnose.Examination{}, nil
+		}}
+		must.Get(u.examineDisks(t.Context(), wire.ExamineParams{OnlyRead: onlyRead}))(t)
+	}
+	if r := must.Get(examineRequest(step.Params{}))(t); r.OnlyRead {
+		t.Error("without only_read, examineRequest lets no program run")
 	}
 }
 

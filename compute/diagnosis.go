@@ -18,10 +18,12 @@ type DiagnoseArgs struct {
 }
 
 // DiagnosisHindrance says why the disks of a server cannot be examined now; empty: they can. host may be nil.
-func DiagnosisHindrance(srv *Server, host *Host) string {
+func DiagnosisHindrance(srv *Server, host *Host, args DiagnoseArgs) string {
 	switch {
 	case host == nil:
 		return "the server is on no host"
+	case host.Kind == AgentHost && args.OnlyRead && !host.Inventory.OnlyReads:
+		return "its host " + host.Name + " runs salvor of a former release, which would let programs of the disks run; update salvor there, or ask again without --only-read"
 	case host.Kind != AgentHost:
 		return "hosts of kind " + string(host.Kind) + " examine no disks; rescue the server and run salvor-agent examine there"
 	case srv.InSession():

@@ -22,11 +22,11 @@ func TestDiagnosisHindranceInRescue(t *testing.T) {
 		"without a way in": {rescue.NoAccess, rescue.Ready, PowerOn, "without salvor's agent"},
 	} {
 		s := &Server{Power: tc.power, Foreign: true, Disks: []Disk{{Name: "vda", VolumeID: "v"}}, Rescue: &rescue.Session{State: tc.state, Source: &rescue.Source{Access: tc.access}}}
-		if why := DiagnosisHindrance(s, &Host{Kind: AgentHost}); !strings.Contains(why, tc.says) || why == "" != (tc.says == "") {
+		if why := DiagnosisHindrance(s, &Host{Kind: AgentHost}, DiagnoseArgs{}); !strings.Contains(why, tc.says) || why == "" != (tc.says == "") {
 			t.Errorf("%s: %s", name, why)
 		}
 	}
-	if why := DiagnosisHindrance(&Server{Power: PowerOff, Disks: []Disk{{Name: "vda"}}}, &Host{Kind: AgentHost}); why != "" {
+	if why := DiagnosisHindrance(&Server{Power: PowerOff, Disks: []Disk{{Name: "vda"}}}, &Host{Kind: AgentHost}, DiagnoseArgs{}); why != "" {
 		t.Errorf("a server that is off: %s", why)
 	}
 }

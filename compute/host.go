@@ -96,8 +96,10 @@ type Inventory struct {
 	// AgentVersion of "salvor host".
 	AgentVersion string `json:"agent_version,omitempty"`
 	// KeepsSaved: the agent obeys Args.KeepSaved. Agents of former releases give saved memory up at each power off.
-	KeepsSaved bool  `json:"keeps_saved,omitempty"`
-	UptimeS    int64 `json:"uptime_s,omitempty"`
+	KeepsSaved bool `json:"keeps_saved,omitempty"`
+	// OnlyReads: the agent passes Args.OnlyRead on. Agents of former releases drop it.
+	OnlyReads bool  `json:"only_reads,omitempty"`
+	UptimeS   int64 `json:"uptime_s,omitempty"`
 	// Machines of an IronicHost that may be taken, by their resource class ("CUSTOM_BAREMETAL").
 	Machines map[string]int `json:"machines,omitempty"`
 }

@@ -96,7 +96,7 @@ type Args struct {
 	KeepDisks bool      `json:"keep_disks,omitempty"`
 	Disk      *SpecDisk `json:"disk,omitempty"`
 	Lines     int       `json:"lines,omitempty"`
-	// OnlyRead, of Diagnose: no program of the systems on the disks runs. Hosts of former releases do not pass it on.
+	// OnlyRead, of Diagnose: no program of the systems on the disks runs. Only hosts with Inventory.OnlyReads pass it on.
 	OnlyRead bool `json:"only_read,omitempty"`
 	// Found, of Prepare: the disks must be there, proven; none is made.
 	Found bool `json:"found,omitempty"`

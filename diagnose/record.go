@@ -48,6 +48,14 @@ func (r *Record) AddGap(what, why string) {
 // AddDiskGap notes why the disks were not examined.
 func (r *Record) AddDiskGap(why string) { r.AddGap(disks, why) }
 
+// AddExamination adds what an agent found on the disks. An agent that ran programs of the systems although the diagnosis was to read only is told of.
+func (r *Record) AddExamination(x *Examination, onlyRead bool) {
+	r.Report.Add(x)
+	if onlyRead && len(r.Report.Asked) > 0 {
+		r.AddGap(askedGap, "they ran although the diagnosis was to read only; build the ramdisk anew (salvor ramdisk build), and update salvor on the host of a server")
+	}
+}
+
 // End sets the verdict, and the end. What nobody examined the disks of is not called healthy: why says the reason, where none is noted.
 func (r *Record) End(state State, at time.Time, why string) {
 	noted := slices.ContainsFunc(r.Report.NotExamined, func(g Gap) bool { return g.What == disks })

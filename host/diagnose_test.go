@@ -113,8 +113,8 @@ func TestDiagnoseWithLUKSKeys(t *testing.T) {
 		}
 		_, _ = host.Write([]byte(beginsLine + "\n" + `{"version":1,"agent":"a","examination":{"seconds":1,"systems":[]}}` + "\n"))
 	})
-	w.done(orderFor(w.agent, w.spec.ServerID, compute.Diagnose, compute.Args{Spec: w.spec}, &compute.OrderSecret{LUKSKeys: [][]byte{[]byte("open-sesame")}, LUKSKeysByUUID: map[string][][]byte{"0dd1e5c4": {[]byte("barley")}}}))
-	if p := asked.Examine; p == nil || len(p.LUKSKeys) != 1 || string(p.LUKSKeys[0]) != "open-sesame" || len(p.LUKSKeysByUUID) != 1 || string(p.LUKSKeysByUUID["0dd1e5c4"][0]) != "barley" {
+	w.done(orderFor(w.agent, w.spec.ServerID, compute.Diagnose, compute.Args{Spec: w.spec, OnlyRead: true}, &compute.OrderSecret{LUKSKeys: [][]byte{[]byte("open-sesame")}, LUKSKeysByUUID: map[string][][]byte{"0dd1e5c4": {[]byte("barley")}}}))
+	if p := asked.Examine; p == nil || !p.OnlyRead || len(p.LUKSKeys) != 1 || string(p.LUKSKeys[0]) != "open-sesame" || len(p.LUKSKeysByUUID) != 1 || string(p.LUKSKeysByUUID["0dd1e5c4"][0]) != "barley" {
 		t.Errorf("the helper's agent is asked %+v", p)
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte("open-sesame"))
@@ -250,7 +250,7 @@ func TestDiagnoseHoldsTheLease(t *testing.T) {
 func TestDiagnoseInRescue(t *testing.T) {
 	w := newHelperWorld(t)
 	order := func() *compute.Order {
-		return orderFor(w.agent, w.spec.ServerID, compute.Diagnose, compute.Args{InRescue: true}, &compute.OrderSecret{LUKSKeys: [][]byte{[]byte("open-sesame")}})
+		return orderFor(w.agent, w.spec.ServerID, compute.Diagnose, compute.Args{InRescue: true, OnlyRead: true}, &compute.OrderSecret{LUKSKeys: [][]byte{[]byte("open-sesame")}})
 	}
 	if r := w.send(order()); r.ErrorKind != problem.Conflict.String() || !strings.Contains(r.Error, "does not run") {
 		t.Errorf("of a guest that is off: %+v", r)
@@ -275,7 +275,7 @@ func TestDiagnoseInRescue(t *testing.T) {
 		}
 	}()
 	r := w.done(order())
-	if string(r.Examination) != `{"seconds":2,"systems":[]}` || len(asked.Examine.LUKSKeys) != 1 || w.machine.Helpers() != 0 {
+	if string(r.Examination) != `{"seconds":2,"systems":[]}` || len(asked.Examine.LUKSKeys) != 1 || !asked.Examine.OnlyRead || w.machine.Helpers() != 0 {
 		t.Errorf("the examination is %s, of %+v", r.Examination, asked.Examine)
 	}
 }

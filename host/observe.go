@@ -154,7 +154,7 @@ func (a *Agent) readInventory(ctx context.Context) bool {
 		return false
 	}
 	a.observed.unread = false
-	inv.AgentVersion, inv.KeepsSaved = a.Version, true
+	inv.AgentVersion, inv.KeepsSaved, inv.OnlyReads = a.Version, true, true
 	if len(inv.Bridges) == 0 {
 		inv.Bridges = listLinuxBridges("/sys/class/net")
 	}

@@ -26,7 +26,7 @@ func TestDiagnoses(t *testing.T) {
 	if seen := fmt.Sprint(w.admin("GET", "/nodes/kea/diagnoses/newest", "", 200)); strings.Count(seen, "10.9.9.9") != 2 {
 		t.Errorf("an administrator sees %s", seen)
 	}
-	w.admin("POST", "/nodes/kea/diagnoses", `{}`, 202)
+	w.has(w.admin("POST", "/nodes/kea/diagnoses", `{"only_read": true}`, 202), object{"args": object{"only_read": true}})
 	w.has(w.admin("GET", "/nodes/kea/diagnoses/d1", "", 200), object{"id": "d1"})
 	if list := w.admin("GET", "/nodes/kea/diagnoses", "", 200)["diagnoses"].([]any); len(list) != 2 {
 		t.Errorf("%d diagnoses", len(list))

@@ -59,7 +59,14 @@ func TestServerDiagnoses(t *testing.T) {
 		strings.Contains(seen, problem.Redacted) || !strings.Contains(seen, "only members of the server's project") {
 		t.Errorf("an administrator sees %s", seen)
 	}
-	w.admin("POST", "/servers/web1/diagnoses", `{}`, 202)
+	w.admin("POST", "/servers/web1/diagnoses", `{"only_read": true}`, 202)
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error {
+		open, err := w.s.Unended(tx, compute.Subject(srv.ID))
+		if err == nil && (len(open) == 0 || !strings.Contains(string(open[len(open)-1].Args), `"only_read":true`)) {
+			t.Errorf("the open jobs are %+v, want one with only_read", open)
+		}
+		return err
+	}))
 	if list := w.ask("ann", "GET", "/servers/web1/diagnoses", "", 200)["diagnoses"].([]any); len(list) != 2 {
 		t.Errorf("%d diagnoses", len(list))
 	}

@@ -40,6 +40,7 @@ type fakeAgent struct {
 
 	examination string // the outcome of a look at the disks
 	luksKeys    int    // keys that came with the last one that had any
+	onlyRead    []bool // whether each was to run no program of the disks
 }
 
 func newFakeAgent() *fakeAgent { return &fakeAgent{did: map[string]int{}} }
@@ -146,6 +147,9 @@ func (b *bench) Give(_ context.Context, n *metal.Node, at driver.Agent, name str
 		res.Status = agent.Running
 		if p, ok := params.(agent.ExamineParams); ok && len(p.LUKSKeys)+len(p.LUKSKeysByUUID) > 0 {
 			a.luksKeys = len(p.LUKSKeys) + len(p.LUKSKeysByUUID)
+		}
+		if p, ok := params.(agent.ExamineParams); ok {
+			a.onlyRead = append(a.onlyRead, p.OnlyRead)
 		}
 		if p, ok := params.(agent.StepParams); ok {
 			key += ":" + p.Step.Step

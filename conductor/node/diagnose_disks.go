@@ -59,7 +59,7 @@ func takeExamination(d *metal.Diagnosis, found *diagnose.Examination, err error)
 		return
 	}
 	d.Step = "the disks have been examined"
-	d.Report.Add(found)
+	d.AddExamination(found, d.Args.OnlyRead)
 }
 
 // examineTime bounds the examination. It is a bound of the action's own, since a pause has no deadline; the deadline is for an agent that

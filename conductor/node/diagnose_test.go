@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -384,4 +386,32 @@ func TestSweepDiagnose(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestDiagnoseOnlyReads: --only-read goes from the request to the agent's command, whether the machine is booted or in rescue already. An agent that ran
+// programs all the same is told of.
+func TestDiagnoseOnlyReads(t *testing.T) {
+	t.Parallel()
+	for name, fresh := range map[string]func(*testing.T) *bench{
+		"booted":    func(t *testing.T) *bench { return newDiagnosed(t, metal.PowerOff) },
+		"in rescue": func(t *testing.T) *bench { return rescued(t, nil) },
+	} {
+		for _, onlyRead := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, %v", name, onlyRead), func(t *testing.T) {
+				t.Parallel()
+				b := fresh(t)
+				b.agent.examination = strings.Replace(examined, `"name": "Debian`, `"asked": [{"command": ["sshd", "-t"], "exit": 0, "seconds": 1}], "name": "Debian`, 1)
+				b.run(t)
+				must.Get(b.nodes.Diagnose(t.Context(), b.node, metal.DiagnoseArgs{OnlyRead: onlyRead}, record.Asker{}))(t)
+				b.ends(t)
+				d := b.diagnosis(t)
+				if !slices.Equal(b.agent.onlyRead, []bool{onlyRead}) || len(d.Report.Asked) != 1 {
+					t.Errorf("the agent is told to only read: %v, want once %v; the report is %+v", b.agent.onlyRead, onlyRead, d.Report)
+				}
+				if told := strings.Contains(gapsOf(d), "they ran although the diagnosis was to read only"); told != onlyRead {
+					t.Errorf("the report tells that programs ran: %v, want %v; gaps: %s", told, onlyRead, gapsOf(d))
+				}
+			})
+		}
+	}
 }

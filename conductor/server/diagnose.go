@@ -74,11 +74,17 @@ func (c diagnosisOperations) edit(ctx context.Context, r *job.Run, change func(*
 
 // examineDisks gives the host its order and takes the findings.
 func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	var asked compute.DiagnoseArgs
+	if len(r.Args) > 0 {
+		if err := json.Unmarshal(r.Args, &asked); err != nil {
+			return job.Fail(err)
+		}
+	}
 	epoch := strconv.FormatInt(g.server.Epoch, 10)
 	switch r.Memo[orderedNote] {
 	case epoch:
 	case "":
-		if why := compute.DiagnosisHindrance(g.server, g.host); why != "" {
+		if why := compute.DiagnosisHindrance(g.server, g.host, asked); why != "" {
 			return c.finish(ctx, r, func(d *diagnose.Record) { d.AddDiskGap(why) })
 		}
 	default:
@@ -87,12 +93,6 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *ma
 	b, err := c.blueprint(ctx, g, false, "")
 	if err != nil {
 		return job.From(err)
-	}
-	var asked compute.DiagnoseArgs
-	if len(r.Args) > 0 {
-		if err := json.Unmarshal(r.Args, &asked); err != nil {
-			return job.Fail(err)
-		}
 	}
 	args := compute.Args{Now: c.Now().UTC(), InRescue: g.server.InSession(), OnlyRead: asked.OnlyRead}
 	if !args.InRescue {
@@ -125,7 +125,7 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *ma
 					d.AddGap("disk "+disk.Name, "it is a volume, which a host does not examine; rescue the server with the image salvor and ask again")
 				}
 			}
-			d.Report.Add(&examination)
+			d.AddExamination(&examination, asked.OnlyRead)
 		})
 	}
 	return c.dispatch(ctx, r, g, e, taken)

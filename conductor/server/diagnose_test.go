@@ -410,3 +410,52 @@ func TestServerAtItsLogin(t *testing.T) {
 		})
 	}
 }
+
+// TestDiagnoseServerOnlyReads: --only-read goes from the request to the host's order, of a server that is off and of one in rescue. A host of a former release,
+// which drops it, examines nothing then.
+func TestDiagnoseServerOnlyReads(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		rescued, former, onlyRead bool
+		orders                    []bool // to examine, each with its OnlyRead
+	}{
+		"off, and only to read":                         {onlyRead: true, orders: []bool{true}},
+		"off":                                           {orders: []bool{false}},
+		"in rescue, and only to read":                   {rescued: true, onlyRead: true, orders: []bool{true}},
+		"off, on a former host":                         {former: true, orders: []bool{false}},
+		"off, on a former host, and only to read":       {former: true, onlyRead: true},
+		"in rescue, on a former host, and only to read": {rescued: true, former: true, onlyRead: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTestHost(t, hostOptions{state: map[bool]compute.VMState{true: compute.Rescued, false: compute.Stopped}[tc.rescued]})
+			h.offersExaminer(t)
+			h.examines()
+			h.tx(t, func(tx job.Tx) error {
+				host := must.Get(h.store.Hosts().Get(t.Context(), tx, h.host.ID))(t)
+				host.Inventory.OnlyReads = !tc.former
+				s := must.Get(h.store.Servers().Get(t.Context(), tx, h.server))(t)
+				if tc.rescued {
+					s.Power, s.Rescue = compute.PowerOn, &rescue.Session{State: rescue.Ready, Source: &rescue.Source{Access: rescue.ByChannel}}
+				}
+				return errors.Join(h.store.Hosts().Save(tx, host), h.store.Servers().Save(tx, s))
+			})
+			var orders []bool
+			h.refuse = func(v compute.Verb, args *compute.Args) error {
+				if v == compute.Diagnose {
+					orders = append(orders, args.OnlyRead)
+				}
+				return nil
+			}
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, compute.DiagnoseArgs{OnlyRead: tc.onlyRead}, nil, compute.Who{Admin: true}))(t)
+			h.work(t)
+			d := h.diagnosis(t)
+			told := slices.ContainsFunc(d.Report.NotExamined, func(g diagnose.Gap) bool {
+				return g.What == "disks" && strings.Contains(g.Why, "its host east runs salvor of a former release")
+			})
+			if d.State != diagnose.Finished || !slices.Equal(orders, tc.orders) || told != (len(tc.orders) == 0) {
+				t.Errorf("the host has the orders %v to examine, want %v; the diagnosis is %+v", orders, tc.orders, d)
+			}
+		})
+	}
+}

@@ -101,7 +101,7 @@ func newTestHost(t *testing.T, q hostOptions) *testHost {
 func (h *testHost) furnish(t *testing.T, q hostOptions) {
 	t.Helper()
 	h.host = &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: "east", Kind: q.kind, BootID: "boot-1", Inventory: compute.Inventory{
-		HypervisorType: "fake", VCPUs: 8, RAM: 16384, Disk: 100, InitiatorIQN: "iqn.2026-11.test:east", KeepsSaved: true, Stores: []compute.DiskStore{{Name: "local", Marker: localMarker, SizeGiB: 100, FreeGiB: 100}}}}
+		HypervisorType: "fake", VCPUs: 8, RAM: 16384, Disk: 100, InitiatorIQN: "iqn.2026-11.test:east", KeepsSaved: true, OnlyReads: true, Stores: []compute.DiskStore{{Name: "local", Marker: localMarker, SizeGiB: 100, FreeGiB: 100}}}}
 	image := &compute.Image{Record: record.Record{ID: uuid.NewString()}, Name: "debian", Status: compute.ImageActive, Visibility: "public", DiskFormat: "qcow2",
 		Size: 1 << 20, Digest: "sha256:" + strings.Repeat("a", 64), Properties: map[string]string{"os_distro": "debian", "os_type": "linux"}}
 	volume := &compute.Volume{Record: record.Record{ID: uuid.NewString()}, Name: "data", SizeGiB: 3, Status: compute.VolumeAvailable, Bootable: true,
