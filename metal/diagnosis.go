@@ -77,7 +77,7 @@ func (s *Nodes) Diagnose(ctx context.Context, ident string, args DiagnoseArgs, a
 			return err
 		}
 		begun = Diagnosis{diagnose.Record{ID: j.ID, RequestedAt: s.now(), RequestedBy: asker.User, State: diagnose.Running, Report: diagnose.Report{Findings: args.Console}}, args}
-		if err := s.saveDiagnoses(tx, n, append([]Diagnosis{begun}, all...)); err != nil {
+		if err := saveDiagnoses(s, tx, n, append([]Diagnosis{begun}, all...)); err != nil {
 			return err
 		}
 		return s.note(tx, n.ID, asker, "request", "asked to diagnose")
@@ -103,7 +103,7 @@ func (s *Nodes) EditDiagnosis(ctx context.Context, tx job.Tx, nodeID, id string,
 	for i := range all {
 		if all[i].ID == id {
 			change(&all[i])
-			return s.saveDiagnoses(tx, n, all)
+			return saveDiagnoses(s, tx, n, all)
 		}
 	}
 	return nil
@@ -135,7 +135,7 @@ func (s *Nodes) ConfirmDiagnosis(ctx context.Context, ident, id, words string, a
 			return err
 		}
 		confirmed = all[i]
-		if err := s.saveDiagnoses(tx, n, all); err != nil {
+		if err := saveDiagnoses(s, tx, n, all); err != nil {
 			return err
 		}
 		return s.note(tx, n.ID, asker, "request", confirmed.ConfirmedEvent())
@@ -144,6 +144,6 @@ func (s *Nodes) ConfirmDiagnosis(ctx context.Context, ident, id, words string, a
 }
 
 // saveDiagnoses keeps the newest ones.
-func (s *Nodes) saveDiagnoses(tx job.Tx, n *Node, all []Diagnosis) error {
+func saveDiagnoses(s *Nodes, tx job.Tx, n *Node, all []Diagnosis) error {
 	return saveList(s, tx, n, Diagnoses, all[:min(len(all), diagnose.MaxRecords)])
 }

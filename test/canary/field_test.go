@@ -80,11 +80,13 @@ var open = map[string]string{
 	"config.Keystone.AuthURL": "takes none with a user", "config.Credentials.AuthURL": "takes none with a user",
 	"config.Keystone.Password": "its own type hides it, and config's tests hold that", "config.Credentials.Password": "its own type hides it, and config's tests hold that",
 	"metal.Repair.Digest": "a digest", "metal.RepairArgs.Digest": "a digest", "metal.RepairConsent.Digest": "a digest", "repair.Plan.Digest": "a digest", "repair.Plan.HostKeys": "public keys",
-	"repair.Plan.Commands":       "sealed with its plan, and a test of the store holds that",
-	"diagnose.Evidence.Command":  "sealed with its report, and a test of the store holds that",
-	"diagnose.Answer.Command":    "a rule writes it from the paths of programs and the names of accounts; sealed with its report",
-	"compute.Result.Examination": "sealed in a column of its own, and a test of the store holds that",
-	"config.Database.Connection": "its own type hides it, and config's tests hold that", "config.Database.DirectConnection": "its own type hides it, and config's tests hold that",
+	"repair.Plan.Commands":             "sealed with its plan, and a test of the store holds that",
+	"diagnose.SystemSummary.HostKeys":  "a public key: Sanitize keeps no other text",
+	"diagnose.ExaminedSystem.HostKeys": "a public key: Sanitize keeps no other text",
+	"diagnose.Evidence.Command":        "sealed with its report, and a test of the store holds that",
+	"diagnose.Answer.Command":          "a rule writes it from the paths of programs and the names of accounts; sealed with its report",
+	"compute.Result.Examination":       "sealed in a column of its own, and a test of the store holds that",
+	"config.Database.Connection":       "its own type hides it, and config's tests hold that", "config.Database.DirectConnection": "its own type hides it, and config's tests hold that",
 }
 
 // through are the fields that are filled from what is planted elsewhere, by that bird.
