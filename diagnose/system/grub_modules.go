@@ -2,6 +2,7 @@ package system
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -330,15 +331,76 @@ func extReads(module []byte) (features uint32, exact bool) {
 	return extMost, false
 }
 
+// grubReader says which features of a file system the installed GRUB reads.
+type grubReader struct {
+	module string
+	names  map[uint32]string
+	// featuresOf are those features in a superblock, of which the first 4 KiB of the file system are given, that a reader has to know; ok is false for
+	// another superblock.
+	featuresOf func(head []byte) (features uint32, ok bool)
+	// reads are the features that the module of GRUB knows, and whether its code says so.
+	reads func(module []byte) (features uint32, exact bool)
+	mend  func(feature string) string
+}
+
+// otherGrub is what helps where a feature cannot be taken away.
+const otherGrub = "install a GRUB that reads it, or put /boot on a file system of its own."
+
+var grubReaders = map[string]grubReader{
+	"ext": {module: "ext2.mod", names: extFeatures, reads: extReads,
+		featuresOf: func(head []byte) (uint32, bool) {
+			super := head[1024:]
+			return binary.LittleEndian.Uint32(super[0x60:]), binary.LittleEndian.Uint16(super[0x38:]) == 0xef53
+		},
+		mend: func(feature string) string {
+			return "Take the feature from the file system with tune2fs -O ^" + feature + " where that is possible, or " + otherGrub
+		}},
+	"xfs": {module: "xfs.mod", names: xfsFeatures, reads: xfsReads,
+		featuresOf: func(head []byte) (uint32, bool) {
+			return binary.BigEndian.Uint32(head[216:]), string(head[:4]) == "XFSB" && binary.BigEndian.Uint16(head[100:])&0xf == 5
+		},
+		mend: func(string) string { return "A feature of XFS cannot be taken away: " + otherGrub }},
+}
+
+// xfsFeatures are the features of an XFS that a reader has to know, by their bits, as mkfs.xfs names them.
+var xfsFeatures = map[uint32]string{0x1: "ftype", 0x2: "sparse", 0x4: "meta_uuid", 0x8: "bigtime", 0x10: "needsrepair", 0x20: "nrext64", 0x40: "exchange", 0x80: "parent", 0x100: "metadir", 0x200: "zoned"}
+
+// xfsMost are the features that some release of GRUB reads.
+const xfsMost = uint32(0x3f)
+
+// xfsReads are the features that the installed GRUB reads. GRUB learned them in the order of their bits, and its module tests the complement, in the byte
+// order of the disk, just before it jumps.
+func xfsReads(module []byte) (features uint32, exact bool) {
+	for bits := 10; bits > 0; bits-- {
+		known := uint32(1)<<bits - 1
+		mask := binary.BigEndian.AppendUint32(nil, ^known)
+		for rest := module; ; {
+			at := bytes.Index(rest, mask)
+			if at < 0 || len(rest) < at+6 {
+				break
+			}
+			rest = rest[at+4:]
+			if rest[0] == 0x74 || rest[0] == 0x75 || rest[0] == 0x0f && (rest[1] == 0x84 || rest[1] == 0x85) {
+				return known, true
+			}
+		}
+	}
+	return xfsMost, false
+}
+
 // lookGrubFeatures finds a file system of /boot that the installed GRUB cannot read, by the features in its superblock.
 func lookGrubFeatures(s *diagnose.System) []diagnose.Finding {
 	d := deviceOfBoot(s)
 	file, found := grubConfigPath(s)
-	if d == nil || d.Content == nil || !found || !strings.HasPrefix(file, "/boot/grub") || config.TypeGroup(d.FS) != "ext" {
+	if d == nil || d.Content == nil || !found || !strings.HasPrefix(file, "/boot/grub") {
 		return nil
 	}
-	super := readPiece(d.Content, 1024, 1024)
-	if binary.LittleEndian.Uint16(super[0x38:]) != 0xef53 {
+	reader, known := grubReaders[cmp.Or(config.TypeGroup(d.FS), d.FS)]
+	if !known {
+		return nil
+	}
+	has, ok := reader.featuresOf(readPiece(d.Content, 0, 4096))
+	if !ok {
 		return nil
 	}
 	var module []byte
@@ -348,20 +410,20 @@ func lookGrubFeatures(s *diagnose.System) []diagnose.Finding {
 		if folder == "" || (platform == "i386-pc") == s.Firmware.UEFI {
 			continue
 		}
-		if b, err := s.Files.ReadAtMost(path.Join(folder, "ext2.mod"), maxGrubModule); err == nil {
-			module, name = b, path.Join(folder, "ext2.mod")
+		if b, err := s.Files.ReadAtMost(path.Join(folder, reader.module), maxGrubModule); err == nil {
+			module, name = b, path.Join(folder, reader.module)
 		}
 	}
-	reads, exact := extReads(module)
-	has := binary.LittleEndian.Uint32(super[0x60:])
-	var unread []string
-	for _, bit := range slices.Sorted(maps.Keys(extFeatures)) {
-		if has&bit&^reads != 0 {
-			unread = append(unread, extFeatures[bit])
+	reads, exact := reader.reads(module)
+	unread, unnamed := []string{}, has&^reads
+	for _, bit := range slices.Sorted(maps.Keys(reader.names)) {
+		if unnamed&bit != 0 {
+			unread = append(unread, reader.names[bit])
 		}
+		unnamed &^= bit
 	}
-	if other := has &^ reads &^ (1<<18 - 1); other != 0 {
-		unread = append(unread, fmt.Sprintf("%#x", other))
+	if unnamed != 0 {
+		unread = append(unread, fmt.Sprintf("%#x", unnamed))
 	}
 	if len(unread) == 0 {
 		return nil
@@ -370,7 +432,7 @@ func lookGrubFeatures(s *diagnose.System) []diagnose.Finding {
 		ID: "grub-features-unread", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.85,
 		Title:    fmt.Sprintf("The file system on %s, which holds /boot, has the feature %s, which GRUB cannot read, so that it finds no file.", d.Path, strings.Join(unread, " and ")),
 		Evidence: []diagnose.Evidence{config.DeviceEvidence(d.Path, fmt.Sprintf("its superblock has the features %#x that a reader has to know", has))},
-		ByHand:   fmt.Sprintf("Take the feature from the file system with tune2fs -O ^%s where that is possible, or install a GRUB that reads it, or put /boot on a file system of its own.", unread[0]),
+		ByHand:   reader.mend(unread[0]),
 	}
 	if exact {
 		f.Confidence = 0.93

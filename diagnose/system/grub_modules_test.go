@@ -33,6 +33,18 @@ func init() {
 			}
 		}
 	}
+	// xfs makes an XFS of the file system of /boot. The module of GRUB says what it reads as the real ones of Debian do: test, then a jump.
+	xfs := func(bits uint32, jump string, reads uint32) func(*testing.T, *installed) {
+		return func(t *testing.T, in *installed) {
+			d := in.device(t, "/dev/sda1")
+			super := make([]byte, 4096)
+			copy(super, "XFSB")
+			binary.BigEndian.PutUint16(super[100:], 0xb4a5)
+			binary.BigEndian.PutUint32(super[216:], bits)
+			d.FS, d.Content = "xfs", &sparseDisk{size: 1 << 30, pieces: map[int64][]byte{0: super}}
+			in.write(folder+"/xfs.mod", grubModule("xfs", grubRelease)+"\xf7\x80\xd8\x00\x00\x00"+string(binary.BigEndian.AppendUint32(nil, ^reads))+jump)
+		}
+	}
 	const usual = extBase | 0x2c2&^0x4
 	ruleCases = append(ruleCases, []ruleCase{
 		{"normal is gone", "debian-bios", "grub-module-missing", blocks, without("normal.mod")},
@@ -80,6 +92,13 @@ func init() {
 		{"metadata_csum_seed, and a GRUB that reads it", "debian-bios", "grub-features-unread", nearMiss, features("/dev/sda1", usual|0x2000, extMost)},
 		{"metadata_csum_seed, and no word of the module", "debian-bios", "grub-features-unread", nearMiss, features("/dev/sda1", usual|0x2000, 0)},
 		{"a file system in use", "debian-bios", "grub-features-unread", nearMiss, features("/dev/sda1", usual|0x4, extBase|0x10000)},
+		{"nrext64, and the GRUB of Debian 11", "debian-bios", "grub-features-unread", blocks, xfs(0x2b, "\x74\x69", 0x1f)},
+		{"exchange, and the GRUB of Debian 13", "debian-bios", "grub-features-unread", blocks, xfs(0x6b, "\x0f\x84\x8a\x00", 0x3f)},
+		{"a feature of XFS that nobody knows", "debian-bios", "grub-features-unread", blocks, xfs(0x802b, "\x74\x69", 0x3f)},
+		{"parent, and no word of the module", "debian-bios", "grub-features-unread", blocks, xfs(0xab, "\x83\x0d", 0x3f)},
+		{"nrext64, and the GRUB of Debian 12", "debian-bios", "grub-features-unread", nearMiss, xfs(0x2b, "\x74\x6e", 0x3f)},
+		{"nrext64, and no word of the module", "debian-bios", "grub-features-unread", nearMiss, xfs(0x2b, "\x83\x0d", 0x1f)},
+		{"an XFS that is none", "debian-bios", "grub-features-unread", nearMiss, func(t *testing.T, in *installed) { in.device(t, "/dev/sda1").FS = "xfs" }},
 		{"extlinux", "alpine-openrc", "grub-features-unread", nearMiss, func(*testing.T, *installed) {}},
 	}...)
 }
