@@ -78,27 +78,26 @@ func readGrubCore(s *diagnose.System, d *diagnose.Device, folder string) *grubIm
 	}
 	kernel, err := config.UnpackLZMA(readPiece(d.Content, next*512+before, int(packed)), int(unpacked))
 	if err == nil {
-		core.modules = embeddedModules(kernel, 12)
+		core.modules = embeddedModules(kernel)
 	}
 	return core
 }
 
-// embeddedModules are the modules in a core image, by their names. header is the size of the head of their list: 12 bytes on a platform of 32 bits.
-func embeddedModules(kernel []byte, header uint32) map[string][]byte {
+// embeddedModules are the modules in a core image or a signed program of GRUB, by their names.
+func embeddedModules(kernel []byte) map[string][]byte {
 	le := binary.LittleEndian
 	out := map[string][]byte{}
-	for at := 0; ; at++ {
+	for at, heads := 0, 0; heads < 4; at += 4 {
 		found := bytes.Index(kernel[at:], []byte("mimg"))
 		if found < 0 {
 			return out
 		}
 		at += found
-		list := kernel[at:]
-		if len(list) < 12 || le.Uint32(list[4:]) != header || le.Uint32(list[8:]) > uint32(len(list)) || le.Uint32(list[8:]) < header {
-			continue
+		list := moduleList(kernel[at:])
+		if list != nil {
+			heads++
 		}
-		list = list[header:le.Uint32(list[8:])]
-		for len(list) >= 8 && len(out) < 512 {
+		for parts := 0; len(list) >= 8 && parts < 512; parts++ {
 			kind, size := le.Uint32(list), le.Uint32(list[4:])
 			if size < 8 || size > uint32(len(list)) {
 				break
@@ -108,8 +107,28 @@ func embeddedModules(kernel []byte, header uint32) map[string][]byte {
 			}
 			list = list[size:]
 		}
-		return out
+		if len(out) > 0 {
+			return out
+		}
 	}
+	return out
+}
+
+// moduleList is the list of modules behind a head, which says where the list begins and ends: in numbers of 32 bits, or of 64 bits behind a gap of 4
+// bytes. nil: there is no such head.
+func moduleList(text []byte) []byte {
+	le := binary.LittleEndian
+	if len(text) >= 24 && le.Uint32(text[4:]) == 0 && le.Uint64(text[8:]) == 24 {
+		if end := le.Uint64(text[16:]); end >= 24 && end <= uint64(len(text)) {
+			return text[24:end]
+		}
+	}
+	if len(text) >= 12 && le.Uint32(text[4:]) == 12 {
+		if end := le.Uint32(text[8:]); end >= 12 && uint64(end) <= uint64(len(text)) {
+			return text[12:end]
+		}
+	}
+	return nil
 }
 
 // grubModuleName is the name in a module's own section .modname; empty for a file that is no module.

@@ -134,6 +134,6 @@ func FuzzUnpackLZMA(f *testing.F) {
 		if out, err := config.UnpackLZMA(packed, size); err == nil && len(out) != size {
 			t.Errorf("%d bytes of %d", len(out), size)
 		}
-		embeddedModules(packed, 12)
+		embeddedModules(packed)
 	})
 }

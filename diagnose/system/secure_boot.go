@@ -22,7 +22,7 @@ const (
 )
 
 func secureBootRules() []diagnose.Rule {
-	return []diagnose.Rule{{IDs: []string{"secure-boot-unsigned", "secure-boot-revoked"}, Look: lookSecureBoot}}
+	return []diagnose.Rule{{IDs: []string{"secure-boot-unsigned", "secure-boot-revoked", "grub-module-unsigned"}, Look: lookSecureBoot}}
 }
 
 // refusal is why a firmware with Secure Boot, or a shim, does not start a program.
@@ -44,7 +44,7 @@ func lookSecureBoot(s *diagnose.System) []diagnose.Finding {
 	if refused != nil {
 		return []diagnose.Finding{refusedLoader(s, refused)}
 	}
-	return lookKernelSignature(s, first.path)
+	return append(lookUnsignedModules(s, first), lookKernelSignature(s, first.path)...)
 }
 
 // startedProgram is the program that the firmware starts: the first in its boot order that it does not refuse. Where it refuses all, it is the
