@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -36,22 +37,20 @@ func (w *orderExecution) console(context.Context) (compute.Result, error) {
 	return compute.Result{Console: lastLines(cleanConsole(text), w.args.Lines)}, nil
 }
 
-// markStart writes into the console log that the guest starts, unless the guest goes on as it is. The log joins the texts of all starts, and without the mark
+// markStart writes into the console log that a guest starts, unless the guest goes on as it is. The log joins the texts of all starts, and without the mark
 // nobody could tell the login of a rescue system from that of the guest's own one. A guest whose log cannot be marked starts all the same.
-func (w *orderExecution) markStart(ctx context.Context) error {
-	g, err := w.guest(ctx, w.order.ServerID)
-	if err != nil || g == nil || !w.args.Restart && (mayRun(g.Power) || g.Power == compute.PowerSaved) {
-		return err
+func (a *Agent) markStart(g *compute.Guest, restart bool) {
+	if !restart && (mayRun(g.Power) || g.Power == compute.PowerSaved) {
+		return
 	}
-	f, err := os.OpenFile(w.path(consoleFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(a.identity.path("servers", g.ID, consoleFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err == nil {
 		_, err = f.WriteString(compute.ConsoleStartLine(time.Now()))
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		w.Log.Warn("mark the start of a guest in its console log", "server", w.order.ServerID, "error", err)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a server that was adopted has no folder and no log here
+		a.Log.Warn("mark the start of a guest in its console log", "server", g.ID, "error", err)
 	}
-	return nil
 }
 
 // cleanConsole makes text of what a guest wrote: a log was cut while the guest wrote on, or holds no text.

@@ -264,7 +264,7 @@ func (a *Agent) reconcile(ctx context.Context, sent json.RawMessage, since int64
 		}
 		if want.Power == string(compute.PowerOn) && g.Power == compute.PowerOff && g.Pause.Reason != compute.SavedToFile {
 			a.runCleanup(ctx, g.ID, since, "started it: it should run and was "+string(g.Power), func(ctx context.Context) (bool, error) {
-				if err := a.prepareStart(ctx, diskLeaseClaim{server: g.ID, epoch: want.Epoch}); err != nil {
+				if err := a.prepareStart(ctx, diskLeaseClaim{server: g.ID, epoch: want.Epoch}, false); err != nil {
 					return false, err
 				}
 				_, err := a.Hypervisor.SetPower(ctx, g.ID, hypervisor.Power{State: compute.PowerOn})

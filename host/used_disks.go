@@ -87,9 +87,9 @@ func (a *Agent) refusalToStart(g *compute.Guest) error {
 	return nil
 }
 
-// prepareStart looks once at a guest that is about to start: it refuses where the start would lose writes, and has this host own the guest's disks. A guest
-// that is not there is not started.
-func (a *Agent) prepareStart(ctx context.Context, c diskLeaseClaim) error {
+// prepareStart looks once at a guest that is about to start, or to restart: it refuses where the start would lose writes, has this host own the guest's
+// disks, and marks the start in the console log. A guest that is not there is not started.
+func (a *Agent) prepareStart(ctx context.Context, c diskLeaseClaim, restart bool) error {
 	g, err := a.guest(ctx, c.server)
 	if err != nil || g == nil {
 		return err
@@ -97,5 +97,9 @@ func (a *Agent) prepareStart(ctx context.Context, c diskLeaseClaim) error {
 	if err := a.refusalToStart(g); err != nil {
 		return err
 	}
-	return a.leases.acquireAll(ctx, g.Files, c)
+	if err := a.leases.acquireAll(ctx, g.Files, c); err != nil {
+		return err
+	}
+	a.markStart(g, restart)
+	return nil
 }

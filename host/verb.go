@@ -251,18 +251,13 @@ func (w *orderExecution) power(ctx context.Context) (compute.Result, error) {
 		return compute.Result{}, problem.Invalidf("power of server %s: %.40q is no state to be brought to", w.order.ServerID, w.args.Power)
 	}
 	if w.args.Power == compute.PowerOn {
-		if err := w.prepareStart(ctx, w.claim(false)); err != nil {
+		if err := w.prepareStart(ctx, w.claim(false), w.args.Restart); err != nil {
 			return compute.Result{}, err
 		}
 	}
 	lost, err := w.losesMemory(ctx)
 	if err != nil {
 		return compute.Result{}, err
-	}
-	if w.args.Power == compute.PowerOn {
-		if err := w.markStart(ctx); err != nil {
-			return compute.Result{}, err
-		}
 	}
 	soft, err := w.Hypervisor.SetPower(ctx, w.order.ServerID, hypervisor.Power{
 		State: w.args.Power, Soft: w.args.Soft, Restart: w.args.Restart, KeepSaved: w.args.KeepSaved, Within: time.Duration(w.args.Within) * time.Second,
