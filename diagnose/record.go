@@ -81,7 +81,8 @@ type Confirmation struct {
 	By string
 	// Words say how the person knows.
 	Words string
-	At    time.Time
+	// At is the moment of the statement, as sentences show one.
+	At string
 }
 
 // Confirm takes a person's statement as the proof that the machine works. kind and ident name the machine in errors, such as node and web-7. Invalid: the
@@ -105,7 +106,7 @@ func (r *Record) Confirm(kind, ident string, c Confirmation) error {
 	if by == "" {
 		by = "a user"
 	}
-	r.Report.Proof = &Proof{Kind: ProofPerson, Text: fmt.Sprintf("%s confirmed it at %s UTC: %s", Excerpt(by), c.At.UTC().Format(time.DateTime), Sentence(words))}
+	r.Report.Proof = &Proof{Kind: ProofPerson, Text: fmt.Sprintf("%s confirmed it at %s: %s", Excerpt(by), c.At, Sentence(words))}
 	r.Report.Judge()
 	return nil
 }

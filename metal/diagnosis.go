@@ -131,7 +131,7 @@ func (s *Nodes) ConfirmDiagnosis(ctx context.Context, ident, id, words string, a
 		case n.PowerState == PowerOff:
 			return problem.Conflictf("node %s is off, so nobody can say that it works; switch it on first: salvor node power on %[1]s", n.ID)
 		}
-		if err := all[i].Confirm("node", n.ID, diagnose.Confirmation{By: asker.User, Words: words, At: s.now()}); err != nil {
+		if err := all[i].Confirm("node", n.ID, diagnose.Confirmation{By: asker.User, Words: words, At: record.Moment(s.now())}); err != nil {
 			return err
 		}
 		confirmed = all[i]

@@ -81,7 +81,7 @@ func (s *Diagnoses) Confirm(ctx context.Context, server, id, words string, who c
 		case srv.Power != compute.PowerOn:
 			return problem.Conflictf("server %s is %s, so nobody can say that it works; start it first: salvor server start %[1]s", srv.ID, compute.OrNone(string(srv.Power)))
 		}
-		if err := all[i].Confirm("server", srv.ID, diagnose.Confirmation{By: who.User, Words: words, At: s.now()}); err != nil {
+		if err := all[i].Confirm("server", srv.ID, diagnose.Confirmation{By: who.User, Words: words, At: record.Moment(s.now())}); err != nil {
 			return err
 		}
 		confirmed = all[i]
