@@ -57,7 +57,7 @@ ci: ## what CI runs: make test, the stories, and the first tier of e2e
 # again when they have ended (see test/runner).
 ci-rest: export SALVOR_BESIDE = $(CURDIR)/build/beside
 ci-rest: build
-	@flock -o $$SALVOR_BESIDE nice -n 10 $(MAKE) --no-print-directory -o build test-calling test-sweeps & beside=$$!; status=0; \
+	@flock -o $$SALVOR_BESIDE nice -n 4 $(MAKE) --no-print-directory -o build test-calling test-sweeps & beside=$$!; status=0; \
 		$(MAKE) --no-print-directory -o build test-stories e2e-first || status=$$?; wait $$beside && exit $$status
 
 prove: export SALVOR_SWEEP := whole
