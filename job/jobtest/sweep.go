@@ -269,7 +269,9 @@ func waitForEnd(t *testing.T, w *World) {
 		}
 		w.Poke()
 	}
-	for _, j := range listUnended(t, w) {
+	open := listUnended(t, w)
+	t.Errorf("want all jobs of %v to end within %s, got %d open", w.Subject, runTimeout, len(open))
+	for _, j := range open {
 		t.Errorf("job has not ended: %s, state %s, action %q, waits for %q, problem %q", j.Kind, j.State, j.Action, j.WaitFor, j.Problem)
 	}
 	t.FailNow()
