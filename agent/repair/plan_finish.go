@@ -90,7 +90,7 @@ func isLarge(s *repair.FileState, content []byte) bool {
 	return s != nil && s.Kind == "file" && content == nil
 }
 
-// judge compares the two examinations: what is mended, what is not, and what is new.
+// judge compares the two examinations, and sorts their findings into mended, unmended and new ones.
 func (p *planner) judge() error {
 	p.keepNames()
 	if err := p.checkLost(); err != nil {

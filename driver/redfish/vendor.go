@@ -147,7 +147,7 @@ const (
 	subscriptionPause = 2 * time.Second
 )
 
-// subscribe makes a subscription; some BMCs answer with it, others only where it is.
+// subscribe makes a subscription. Some BMCs answer with the subscription, others with its path alone.
 func (s *bmcSession) subscribe(at string, args metal.Object) (any, error) {
 	body, err := s.subscriptionBody(args)
 	if err != nil {

@@ -200,8 +200,8 @@ func isOfAll(err error) bool {
 	return errors.Is(err, driver.ErrLogin) || errors.Is(err, context.Canceled) || problem.Is(err, problem.Unavailable) && !errors.As(err, &r) && !errors.Is(err, errPage)
 }
 
-// Emptied is the error of the first list that was empty, perhaps for the moment; nil: none was. Who changes all members of a list must not take such a
-// list for empty.
+// Emptied is the error of the first list that was empty, perhaps for the moment; nil: none was. A caller that changes all members of a list must
+// not take such a list for empty.
 func (c *Conversation) Emptied() error {
 	if len(c.emptied) == 0 {
 		return nil
