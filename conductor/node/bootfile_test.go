@@ -99,14 +99,18 @@ func (b *bench) touchable() string {
 
 // TestEachMissingBootFile: for each boot method, firmware mode and operation, each file that the firmware will ask for is missing in turn. The API, validate,
 // the doctor and the first action refuse in the same sentence, and the machine is as it was. So does a diagnosis, which boots its machine by a rescue. A node
-// that boots from its volumes needs a ramdisk for all operations but its deployments.
+// that boots from its volumes needs a ramdisk for all operations but its deployments and the end of a rescue.
 func TestEachMissingBootFile(t *testing.T) {
 	t.Parallel()
 	for file, pkg := range map[string]string{netboot.DebianLoaders.Stub: "systemd-boot-efi", netboot.DebianLoaders.Isolinux: "isolinux", netboot.DebianLoaders.Ldlinux: "syslinux-common"} {
 		debian.File(t, file, pkg)
 	}
 	for _, way := range bootWays {
-		for _, w := range append(slices.Clone(ramdiskOperations), deployOperation) {
+		operations := append(slices.Clone(ramdiskOperations), deployOperation)
+		if way.plan.Volumes {
+			operations = append(operations, unrescueOperation)
+		}
+		for _, w := range operations {
 			files := way.files
 			if way.plan.Volumes && !w.image { // the node boots from its volumes, and a ramdisk for this operation
 				files = append(slices.Clone(files), "vmlinuz", "initrd")
@@ -151,9 +155,12 @@ func TestEachMissingBootFile(t *testing.T) {
 // deployOperation is the first deployment of a node.
 var deployOperation = ramdiskOperation{"deploy", metal.Available, metal.DeployFailed, func(t *testing.T, b *bench) { b.start(t, metal.Deploy) }, driver.Provisioning, false, true}
 
+// unrescueOperation leads a node back to its volumes, and needs no ramdisk.
+var unrescueOperation = ramdiskOperation{"unrescue", metal.Rescue, metal.UnrescueFailed, func(t *testing.T, b *bench) { b.start(t, metal.Unrescue) }, driver.Tenant, false, true}
+
 // verbOf is how the API asks for an operation.
 func verbOf(w ramdiskOperation) metal.Verb {
-	return map[string]metal.Verb{"rescue": metal.ToRescue, "rebuild": metal.Rebuild, "deploy": metal.Deploy, "clean": metal.Clean, "provide": metal.Provide, "inspect": metal.Inspect, "service": metal.Service}[w.name]
+	return map[string]metal.Verb{"rescue": metal.ToRescue, "unrescue": metal.Unrescue, "rebuild": metal.Rebuild, "deploy": metal.Deploy, "clean": metal.Clean, "provide": metal.Provide, "inspect": metal.Inspect, "service": metal.Service}[w.name]
 }
 
 // atTheDoor is the API's part of the control plane, with the drivers' part of its checks.
