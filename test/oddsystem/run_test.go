@@ -34,17 +34,33 @@ import (
 // docs/causes.md. What the results file has already is not asked again; after a change of the rules only the rules are. SALVOR_ODD_DIR names the
 // folder of systems and results, SALVOR_ODD_CHANGES says how many changes each system takes. SALVOR_ODD_ONLY=SYSTEM:SEED shows one change.
 func TestOddSystems(t *testing.T) {
-	dir := must.Get(filepath.Abs("../../build/oddsystem"))(t)
-	if named := os.Getenv("SALVOR_ODD_DIR"); named != "" {
-		dir = must.Get(filepath.Abs(named))(t)
-	}
 	changes := 700
 	if n := os.Getenv("SALVOR_ODD_CHANGES"); n != "" {
 		changes = must.Get(strconv.Atoi(n))(t)
 	}
+	r := newOddRun(t)
+	if only := os.Getenv("SALVOR_ODD_ONLY"); only != "" {
+		r.show(t, only)
+		return
+	}
+	r.runAll(t, changes)
+	results := r.results(changes)
+	t.Log(Section(results))
+	if changes >= 700 && len(chosen()) == len(installations) {
+		must.OK(t, writeSection("../../docs/causes.md", Section(results)))
+	}
+}
+
+// newOddRun prepares all systems, and asks about each of them without a change.
+func newOddRun(t *testing.T) *oddRun {
+	t.Helper()
+	dir := must.Get(filepath.Abs("../../build/oddsystem"))(t)
+	if named := os.Getenv("SALVOR_ODD_DIR"); named != "" {
+		dir = must.Get(filepath.Abs(named))(t)
+	}
 	w := newWorld(t, dir)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "truth"), []byte(truthScript), 0o600))
-	r := &oddRun{world: w, rules: programSum(t), done: map[string]Result{}, files: map[string]fs.FS{}, programs: map[string]*touched{}, lookers: map[string]*touched{}}
+	r := &oddRun{world: w, rules: programSum(t), done: map[string]Result{}, files: map[string]fs.FS{}, programs: map[string]*touched{}, lookers: map[string]*touched{}, starts: map[string]*touched{}}
 	for _, i := range chosen() {
 		r.files[i.name], r.files[i.other] = w.systemFS(t, i.name), w.systemFS(t, i.other)
 	}
@@ -61,16 +77,7 @@ func TestOddSystems(t *testing.T) {
 			}
 		}
 	}
-	if only := os.Getenv("SALVOR_ODD_ONLY"); only != "" {
-		r.show(t, only)
-		return
-	}
-	r.runAll(t, changes)
-	results := r.results(changes)
-	t.Log(Section(results))
-	if changes >= 700 && len(chosen()) == len(installations) {
-		must.OK(t, writeSection("../../docs/causes.md", Section(results)))
-	}
+	return r
 }
 
 // oddRun is one run over all systems.
@@ -78,8 +85,8 @@ type oddRun struct {
 	*world
 	rules string
 	files map[string]fs.FS
-	// programs and lookers have what the programs and the rules look at on each unchanged system.
-	programs, lookers map[string]*touched
+	// programs, lookers and starts have what the programs, the rules, and a start of the machine look at on each unchanged system.
+	programs, lookers, starts map[string]*touched
 
 	mu   sync.Mutex
 	done map[string]Result
@@ -186,35 +193,49 @@ func (r *oddRun) result(t *testing.T, i installation, seed uint64) Result {
 // watch finds out what the programs and the rules look at on an unchanged system. What the programs look at is kept.
 func (r *oddRun) watch(t *testing.T, i installation) {
 	t.Helper()
-	kept := filepath.Join(r.dir, "touched-"+i.digest()+".json")
-	programs := newTouched()
-	if text, err := os.ReadFile(kept); err == nil {
-		must.OK(t, json.Unmarshal(text, programs))
-	} else {
-		programs = must.Get(r.touchedByPrograms(i, r.files[i.name]))(t)
-		must.OK(t, os.WriteFile(kept, must.Get(json.Marshal(programs))(t), 0o644))
-	}
+	programs := r.kept(t, "touched-"+i.digest(), func() (*touched, error) { return r.touchedByPrograms(i, r.files[i.name]) })
+	starts := r.kept(t, "started-"+i.digest(), func() (*touched, error) { return r.touchedByBoot(i) })
 	lookers := newTouched()
 	tree := diagnose.NewTree(recordingFS{r.files[i.name].(fs.ReadLinkFS), lookers})
 	_, err := r.reportOf(i, tree, r.roots[i.name])
 	must.OK(t, err)
-	r.programs[i.name], r.lookers[i.name] = programs, lookers
-	t.Logf("%s: the programs look at %d paths, the rules at %d", i.name, len(programs.Paths), len(lookers.Paths))
+	r.programs[i.name], r.lookers[i.name], r.starts[i.name] = programs, lookers, starts
+	t.Logf("%s: the programs look at %d paths, the rules at %d, a start at %d", i.name, len(programs.Paths), len(lookers.Paths), len(starts.Paths))
+}
+
+// kept reads what a former run found out, or finds it out and keeps it.
+func (r *oddRun) kept(t *testing.T, name string, find func() (*touched, error)) *touched {
+	t.Helper()
+	file, out := filepath.Join(r.dir, name+".json"), newTouched()
+	if text, err := os.ReadFile(file); err == nil {
+		must.OK(t, json.Unmarshal(text, out))
+		return out
+	}
+	out = must.Get(find())(t)
+	must.OK(t, os.WriteFile(file, must.Get(json.Marshal(out))(t), 0o644))
+	return out
 }
 
 // probeEvery is of how many untouched changes one is judged all the same: the answers must be those of the unchanged system.
 const probeEvery = 20
 
-// judge makes the change in an overlay and fills in what the rules and the programs say. The programs come last, because they write files.
-func (r *oddRun) judge(i installation, one *Result) (err error) {
+// judge fills in all about the change of a seed.
+func (r *oddRun) judge(i installation, one *Result) error {
 	if err := r.draw(i, one); err != nil {
 		return err
 	}
-	one.Untouched = one.Seed != 0 && !r.programs[i.name].by(one.Change) && !r.lookers[i.name].by(one.Change)
+	starts := one.Seed == 0 || bootSees(r.starts[i.name], one.Change)
+	one.Untouched = !starts && !r.programs[i.name].by(one.Change) && !r.lookers[i.name].by(one.Change)
 	if one.Untouched && one.Seed%probeEvery != 0 {
 		one.Truth, one.Findings, one.Cause = r.cleanTruth(i), nil, ""
 		return nil
 	}
+	return r.ask(i, one, starts, func(place string) error { return r.change(i, place, one) })
+}
+
+// ask makes a change in an overlay and fills in what the rules and the programs say, and what a start of the machine shows. The programs come after
+// the rules, because they write files.
+func (r *oddRun) ask(i installation, one *Result, starts bool, change func(place string) error) (err error) {
 	o, err := r.newOverlay(i)
 	if o != nil {
 		defer func() { err = errors.Join(err, o.remove()) }()
@@ -222,14 +243,18 @@ func (r *oddRun) judge(i installation, one *Result) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.change(i, o, one); err != nil {
+	if err := change(o.place); err != nil {
 		return err
 	}
-	if err := r.diagnose(i, o, one); err != nil {
+	if err := r.diagnose(i, o, one); err != nil || one.Truth != nil {
 		return err
 	}
-	if one.Truth == nil {
-		one.Truth, err = r.truthOf(i, o)
+	truth, err := r.truthOf(i, o)
+	if err == nil && starts && !truth.without(r.cleanTruth(i)).Blocks() {
+		err = r.bootTruth(i, change, truth)
+	}
+	if err == nil {
+		one.Truth = truth
 	}
 	return err
 }
@@ -246,12 +271,12 @@ func (r *oddRun) draw(i installation, one *Result) (err error) {
 	return nil
 }
 
-// change makes the change.
-func (r *oddRun) change(i installation, o *overlay, one *Result) error {
+// change makes the change below a root.
+func (r *oddRun) change(i installation, place string, one *Result) error {
 	if one.Seed == 0 {
 		return nil
 	}
-	root, err := os.OpenRoot(o.place)
+	root, err := os.OpenRoot(place)
 	if err != nil {
 		return err
 	}

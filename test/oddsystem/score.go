@@ -24,7 +24,7 @@ type Rung struct {
 	Blocks bool
 }
 
-// Rungs lists all questions, in the order of a boot.
+// Rungs lists all questions, in the order of a boot. The last two are asked where a start may see the change, and nothing else has failed that blocks.
 var Rungs = []Rung{
 	{"loader", "grub-script-check reads grub.cfg", []diagnose.Stage{diagnose.Loader}, true},
 	{"init", "/sbin/init starts and prints its version", []diagnose.Stage{diagnose.Init}, true},
@@ -38,6 +38,8 @@ var Rungs = []Rung{
 	{"console", "login opens a shell with the owner's password", []diagnose.Stage{diagnose.Login}, false},
 	{"sudoers", "visudo -c", []diagnose.Stage{diagnose.Login}, false},
 	{"sudo", "the owner's sudo runs a program", []diagnose.Stage{diagnose.Login}, false},
+	{"boot", "a machine in QEMU starts from the disk, up to a login prompt", []diagnose.Stage{diagnose.Loader, diagnose.Kernel, diagnose.Initramfs, diagnose.Root, diagnose.Init, diagnose.Target}, true},
+	{"reach", "the owner's key opens a shell of that machine over its network", []diagnose.Stage{diagnose.Target, diagnose.Network, diagnose.SSHD, diagnose.Login}, true},
 }
 
 // Truth has for each rung that was asked what its program said; the empty text: the rung holds.
@@ -106,6 +108,11 @@ func (t Truth) Broken() []Rung {
 	return out
 }
 
+// Blocks says whether a rung fails that the machine needs to boot, or its owner to come in over ssh.
+func (t Truth) Blocks() bool {
+	return slices.ContainsFunc(t.Broken(), func(r Rung) bool { return r.Blocks })
+}
+
 // asked says whether a rung of a stage was asked.
 func (t Truth) asked(stage diagnose.Stage) bool {
 	return slices.ContainsFunc(Rungs, func(r Rung) bool {
@@ -136,7 +143,6 @@ func Judge(r Result) Mark {
 	isRight := func(f *diagnose.Finding) bool {
 		return r.names(f) && slices.ContainsFunc(broken, func(b Rung) bool { return slices.Contains(b.Stages, f.Stage) })
 	}
-	blocks := slices.ContainsFunc(broken, func(b Rung) bool { return b.Blocks })
 	switch {
 	case cause != nil && isRight(cause):
 		return Right
@@ -144,7 +150,7 @@ func Judge(r Result) Mark {
 		return NoTruth
 	case cause != nil:
 		return Wrong
-	case !blocks && slices.ContainsFunc(r.Findings, func(f diagnose.Finding) bool { return isRight(&f) }):
+	case !r.Truth.Blocks() && slices.ContainsFunc(r.Findings, func(f diagnose.Finding) bool { return isRight(&f) }):
 		return Right
 	}
 	return Nothing

@@ -49,8 +49,9 @@ func Section(results []Result) string {
 	line("- *Right*: the verdict names the changed file, at the rung that broke. A finding above `info` is enough if the owner still comes in by the key.")
 	line("- *Wrong*: the verdict names another cause or rung. *Nothing found*: the verdict is `nothing-found` although a rung broke.")
 	line("- *Noise*: nothing broke, and the report has a finding above `info`. Goals: right 85 %%, wrong at most 2 %%, nothing found and noise at most 10 %% and 2 %%.")
-	line("- *No truth*: the finding is about a rung that no program was asked about: the kernel, the initramfs, and modules of GRUB. It is in no share.\n")
-	line("These are asked, in an overlay over the system, with its own namespaces of mounts, processes and network:\n")
+	line("- *No truth*: the finding is about a rung that nothing was asked about. It is in no share.\n")
+	line("These are asked, in an overlay over the system, with its own namespaces of mounts, processes and network. The last two are asked of a machine in QEMU,")
+	line("for a file that the loader or a start reads, where no program has said before that the owner is out:\n")
 	for _, r := range Rungs {
 		line("- %s: %s.", r.Name, r.Asks)
 	}

@@ -55,7 +55,7 @@ func (i installation) image() string {
 }
 
 // digest names the installation and the questions to its programs.
-func (i installation) digest() string { return digestOf(i.image(), truthScript) }
+func (i installation) digest() string { return digestOf(i.image(), truthScript, machineArguments) }
 
 func digestOf(parts ...any) string {
 	sum := sha256.Sum256([]byte(fmt.Sprint(parts...)))
@@ -78,12 +78,14 @@ type world struct {
 	roots map[string]string
 	// strace is what the script of questions runs below; empty but while touchedByPrograms runs.
 	strace []string
+	// boots has room for the machines that start at once.
+	boots chan struct{}
 }
 
 // newWorld installs what is not installed yet, and mounts all systems. A run that was killed may have left mounts behind.
 func newWorld(t *testing.T, dir string) *world {
 	t.Helper()
-	w := &world{dir: dir, roots: map[string]string{}}
+	w := &world{dir: dir, roots: map[string]string{}, boots: make(chan struct{}, bootsAtOnce)}
 	must.OK(t, os.MkdirAll(dir, 0o755))
 	w.unmountAll(t)
 	t.Cleanup(func() { w.unmountAll(t) })

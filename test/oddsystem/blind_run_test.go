@@ -1,0 +1,102 @@
+//go:build causes
+
+package oddsystem
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/test/must"
+)
+
+//go:embed testdata/blind.jsonl
+var blindFaults string
+
+// TestBlindFaults makes each change of the list on its system, asks the system's programs, starts a machine, and asks the rules. SALVOR_BLIND_RESULTS
+// names a file for the results; with it, what the file has is not asked again, and the section of docs/blind-faults.md is written.
+func TestBlindFaults(t *testing.T) {
+	r := newOddRun(t)
+	file := os.Getenv("SALVOR_BLIND_RESULTS")
+	done := map[string]BlindResult{}
+	if text, err := os.ReadFile(file); err == nil {
+		for line := range strings.Lines(string(text)) {
+			var one BlindResult
+			must.OK(t, json.Unmarshal([]byte(line), &one))
+			done[one.Fault.Name] = one
+		}
+	}
+	var faults []BlindFault
+	for line := range strings.Lines(blindFaults) {
+		var f BlindFault
+		must.OK(t, json.Unmarshal([]byte(line), &f))
+		faults = append(faults, f)
+	}
+	results := make([]BlindResult, len(faults))
+	var workers sync.WaitGroup
+	room := make(chan struct{}, workersAtOnce)
+	for n, f := range faults {
+		at := slices.IndexFunc(installations, func(i installation) bool { return i.name == f.System })
+		if at < 0 {
+			t.Fatalf("%s: there is no system %q", f.Name, f.System)
+		}
+		workers.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			one, found := done[f.Name]
+			if !found {
+				one = BlindResult{Fault: f, Result: Result{System: f.System}}
+				if err := r.ask(installations[at], &one.Result, true, func(place string) error { return script(f.Change, place) }); err != nil {
+					t.Errorf("%s: %v", f.Name, err)
+					return
+				}
+				r.keepBlind(t, file, one)
+			}
+			one.Truth = one.Truth.without(r.cleanTruth(installations[at]))
+			results[n] = one
+		})
+	}
+	workers.Wait()
+	section := BlindSection(slices.DeleteFunc(results, func(r BlindResult) bool { return r.Fault.Name == "" }))
+	t.Log(section)
+	if file != "" && !t.Failed() {
+		page := filepath.Join("..", "..", "docs", "blind-faults.md")
+		text := must.Get(os.ReadFile(page))(t)
+		before, _, _ := strings.Cut(string(text), BlindTitle)
+		must.OK(t, os.WriteFile(page, []byte(strings.TrimRight(before, "\n")+"\n\n"+strings.TrimRight(section, "\n")+"\n"), 0o644))
+	}
+}
+
+// keepBlind appends a result to a file.
+func (r *oddRun) keepBlind(t *testing.T, file string, one BlindResult) {
+	if file == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := must.Get(os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644))(t)
+	must.Get(f.Write(append(must.Get(json.Marshal(one))(t), '\n')))(t)
+	must.OK(t, f.Close())
+}
+
+// script runs lines of bash that change the system below a root.
+func script(lines, place string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euc", lines)
+	cmd.Env, cmd.Dir = append(os.Environ(), "R="+place), place
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("the change: %w: %.300s", err, out))
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+//go:build causes
+
+package oddsystem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"salvor/lab/odd"
+)
+
+// bootsAtOnce bounds the machines that start at the same time: each computes all the time until its system is up.
+const bootsAtOnce = 3
+
+const (
+	// promptLimit bounds a start from the firmware to the login prompt. systemd waits 90 s for a device that does not come.
+	promptLimit = 5 * time.Minute
+	// reachLimit is how long ssh may fail after the prompt.
+	reachLimit = 75 * time.Second
+)
+
+// deadEnds are what a screen shows when a machine will not come up by itself.
+var deadEnds = []string{"grub rescue>", "grub>", "No bootable device", "Kernel panic", "(initramfs)", "emergency mode", "rescue mode", "root account is locked"}
+
+// machineArguments describe the machine: a disk and a network card of virtio, and a serial port that shows the screen of firmware and loader too.
+var machineArguments = []string{"-M", "pc", "-accel", "tcg,thread=single", "-m", "512", "-smp", "1", "-nographic", "-monitor", "none", "-no-reboot", "-serial", "stdio",
+	"-device", "virtio-net-pci,netdev=net,addr=3,mac=52:54:00:12:34:56,romfile="}
+
+// copyDisk copies an installation's disk into a folder of its own, which the caller removes.
+func (w *world) copyDisk(i installation) (string, error) {
+	dir, err := os.MkdirTemp(w.dir, "boot-")
+	if err != nil {
+		return "", err
+	}
+	disk := filepath.Join(dir, "disk")
+	if out, err := exec.Command("cp", "--sparse=always", filepath.Join(w.dir, i.image()), disk).CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("cp: %w: %s", err, out), os.RemoveAll(dir))
+	}
+	return disk, nil
+}
+
+// edit mounts the root of a disk for a moment.
+func edit(disk string, do func(place string) error) error {
+	place := filepath.Join(filepath.Dir(disk), "root")
+	if err := os.MkdirAll(place, 0o700); err != nil {
+		return err
+	}
+	if out, err := exec.Command("mount", "-o", fmt.Sprintf("noatime,loop,offset=%d", rootStart), disk, place).CombinedOutput(); err != nil {
+		return fmt.Errorf("mount: %w: %s", err, out)
+	}
+	err := do(place)
+	if out, failed := exec.Command("umount", place).CombinedOutput(); failed != nil {
+		err = errors.Join(err, fmt.Errorf("umount: %w: %s", failed, out))
+	}
+	return err
+}
+
+// bootTruth starts a machine from a copy of the disk with a change. It fills in the rungs boot and reach.
+func (w *world) bootTruth(i installation, change func(place string) error, truth Truth) error {
+	w.boots <- struct{}{}
+	defer func() { <-w.boots }()
+	disk, err := w.copyDisk(i)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(filepath.Dir(disk))
+	if err := edit(disk, change); err != nil {
+		return err
+	}
+	return w.start(i, disk, truth, nil)
+}
+
+// start starts a machine from a disk, until its owner has come in over ssh, or nobody will. Then it calls reached, while the machine runs.
+func (w *world) start(i installation, disk string, truth Truth, reached func()) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	master, slave, err := openTerminal()
+	if err != nil {
+		return err
+	}
+	defer master.Close()
+	args := append(slices.Clone(machineArguments), "-drive", "file="+disk+",format=raw,if=virtio,cache=unsafe",
+		"-netdev", fmt.Sprintf("user,id=net,net=192.0.2.0/24,host=192.0.2.1,hostfwd=tcp:127.0.0.1:%d-192.0.2.10:22", port))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	err = cmd.Start()
+	_ = slave.Close()
+	if err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(exited) }()
+	defer func() { cancel(); <-exited }()
+
+	screen := newConsole(master)
+	began, prompt, said := time.Now(), time.Time{}, ""
+	for {
+		if said = w.overSSH(i, port); said == "" {
+			truth["boot"], truth["reach"] = "", ""
+			if reached != nil {
+				reached()
+			}
+			return nil
+		}
+		if prompt.IsZero() && screen.await("web login:", exited, time.Second) {
+			prompt = time.Now()
+		}
+		shown := screen.end()
+		switch dead := slices.IndexFunc(deadEnds, func(text string) bool { return strings.Contains(shown, text) }); {
+		case !prompt.IsZero() && time.Since(prompt) > reachLimit:
+			truth["boot"], truth["reach"] = "", said
+			return nil
+		case prompt.IsZero() && dead >= 0, prompt.IsZero() && time.Since(began) > promptLimit:
+			truth["boot"] = shown
+			return nil
+		}
+		select {
+		case <-exited:
+			truth["boot"] = "the machine ended: " + shown
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// overSSH asks for a shell by the owner's key. It says what kept the owner out; empty: a shell answered.
+func (w *world) overSSH(i installation, port int) string {
+	banner := make([]byte, 4)
+	conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+	if err != nil {
+		return err.Error()
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(3 * time.Second))
+	_, err = conn.Read(banner)
+	_ = conn.Close()
+	if err != nil {
+		return "no banner of sshd: " + err.Error()
+	}
+	out, _ := exec.Command("timeout", "-k", "1", "40", "ssh", "-F", "none", "-i", filepath.Join(w.dir, "owner_key"), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
+		"-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-p", fmt.Sprint(port), i.owner+"@127.0.0.1", "echo in $((40+2))").CombinedOutput()
+	if strings.Contains(string(out), "in 42") {
+		return ""
+	}
+	return fmt.Sprintf("ssh: %.300s", strings.ToValidUTF8(string(out), "?"))
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// touchedByBoot are the files and folders that the unchanged system reads while it starts. Before the start, all have a time of access that is long
+// past, so that the kernel notes each access. The initramfs mounts the root for writing, because nothing is noted before that.
+func (w *world) touchedByBoot(i installation) (*touched, error) {
+	disk, err := w.copyDisk(i)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(filepath.Dir(disk))
+	past := []unix.Timespec{{Sec: 1}, {Nsec: unix.UTIME_OMIT}}
+	err = edit(disk, func(place string) error {
+		menu := filepath.Join(place, "boot/grub/grub.cfg")
+		text, err := os.ReadFile(menu)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(menu, []byte(strings.ReplaceAll(string(text), " ro ", " rw ")), 0o644); err != nil {
+			return err
+		}
+		return filepath.WalkDir(place, func(at string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, unix.UtimesNanoAt(unix.AT_FDCWD, at, past, unix.AT_SYMLINK_NOFOLLOW))
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	truth := Truth{}
+	// The kernel writes times of access to the disk within this time.
+	if err := w.start(i, disk, truth, func() { time.Sleep(15 * time.Second) }); err != nil {
+		return nil, err
+	}
+	if said, ok := truth["reach"]; !ok || said != "" {
+		return nil, fmt.Errorf("%s does not start without a change: %v", i.name, truth)
+	}
+	out := newTouched()
+	return out, edit(disk, func(place string) error {
+		return filepath.WalkDir(place, func(at string, e fs.DirEntry, err error) error {
+			var st unix.Stat_t
+			if err := errors.Join(err, unix.Lstat(at, &st)); err != nil {
+				return err
+			}
+			name := strings.TrimPrefix(strings.TrimPrefix(at, place), "/")
+			if st.Atim.Sec == past[0].Sec || name == "" {
+				return nil
+			}
+			out.Paths[name] = true
+			if e.IsDir() {
+				out.Listed[name] = true
+			}
+			return nil
+		})
+	})
+}
+
+// bootSees says whether a start may see a change. GRUB knows no owners and modes, and neither firmware nor kernel reads the two files beside a kernel.
+func bootSees(boot *touched, c odd.SystemChange) bool {
+	if name := path.Base(c.Path); strings.HasPrefix(c.Path, "boot/") {
+		return c.Kind != odd.ChangeMode && c.Kind != odd.ChangeOwner && !strings.HasPrefix(name, "config-") && !strings.HasPrefix(name, "System.map-")
+	}
+	return boot.by(c)
+}
