@@ -225,7 +225,7 @@ chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at wor
 upgrade: build ## rescues that a former release began end under this one, and what this one began outlives a return to the former; FORMER=COMMIT chooses it
 	test/upgrade.sh $(or $(FORMER),53753be)
 
-soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every way of booting with real machines, mutants
+soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every way of booting with real machines, a day behind odd BMCs, mutants
 	CGO_ENABLED=1 $(GO) test $(RACE) -timeout 60m -count $(or $(COUNT),20) ./...
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -run 'Rounds|Lies' -count 1 ./test/outage
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -count 1 ./test/stress
@@ -233,6 +233,7 @@ soak: build ## the long rounds: unit tests COUNT=20 times under the race detecto
 	SALVOR_SOAK=1 $(GO) test -timeout 1h -v -count 1 -run TestSizeOfARelease ./test/restored
 	SALVOR_SOAK=1 $(GO) test -timeout 1h -count 1 -run 'Remedy|Button' ./cmd/salvor
 	SALVOR_SOAK=1 $(GO) test -timeout 1h -v -count 1 -run TestEveryPlaceIsNeeded ./test/recipes
+	SALVOR_SOAK=1 $(GO) test -timeout 25h -v -count 1 -run ForLong ./test/oddbmc
 	FUZZTIME=10m test/fuzz.sh
 	SALVOR_SOAK=1 test/e2e.sh
 	$(GO) run ./test/mutants

@@ -363,10 +363,10 @@ const (
 )
 
 func seedOf(t *testing.T) uint64 {
-	// A sample of few is the same each time, because a kind that is known and not mended yet is no bad luck of a change. make odd and
-	// SALVOR_SEED choose others.
+	// A sample of few is the same each time, because a kind that is known and not mended yet is no bad luck of a change. make odd, make soak
+	// and SALVOR_SEED choose others.
 	seed := uint64(1)
-	if os.Getenv("SALVOR_SWEEP") == "whole" {
+	if os.Getenv("SALVOR_SWEEP") == "whole" || os.Getenv("SALVOR_SOAK") != "" {
 		seed = uint64(time.Now().UnixNano())
 	}
 	if text := os.Getenv("SALVOR_SEED"); text != "" {
@@ -381,7 +381,7 @@ func seedOf(t *testing.T) uint64 {
 
 // chosen are the combinations of a run: those whose text has all parts of SALVOR_ODD, which are separated by " & "; all, with SALVOR_SWEEP=whole;
 // else a sample.
-func chosen(t *testing.T, of *tree, known map[string]*profile, sample, pairs int) []combination {
+func chosen(t *testing.T, of *tree, known map[string]*profile, seed uint64, sample, pairs int) []combination {
 	var all []combination
 	for i := range verbs {
 		if p := known[verbs[i].name]; p != nil {
@@ -389,7 +389,7 @@ func chosen(t *testing.T, of *tree, known map[string]*profile, sample, pairs int
 		}
 	}
 	whole := os.Getenv("SALVOR_SWEEP") == "whole"
-	random := rand.New(rand.NewPCG(seedOf(t), 0))
+	random := rand.New(rand.NewPCG(seed, 0))
 	pair := func() combination {
 		one := all[random.IntN(len(all))]
 		for {
@@ -437,8 +437,26 @@ func chosen(t *testing.T, of *tree, known map[string]*profile, sample, pairs int
 // TestOddBMCs runs every verb behind odd BMCs: it is done, or one sentence names what is odd, and the machine is as it was.
 func TestOddBMCs(t *testing.T) {
 	known := profiles(t, nil)
-	work := chosen(t, nil, known, sampled, wholePairs)
+	work := chosen(t, nil, known, seedOf(t), sampled, wholePairs)
 	report(t, judgeAll(t, work, known), len(work))
+}
+
+// TestOddBMCsForLong runs one sample after another, each with the next seed, for SALVOR_LENGTH: in the soak a day.
+func TestOddBMCsForLong(t *testing.T) {
+	if os.Getenv("SALVOR_SOAK") == "" {
+		t.Skip("a run of a day: make soak, or SALVOR_SOAK=1 SALVOR_LENGTH=10m")
+	}
+	length := 24 * time.Hour
+	if text := os.Getenv("SALVOR_LENGTH"); text != "" {
+		length = must.Get(time.ParseDuration(text))(t)
+	}
+	known, began, of := profiles(t, nil), time.Now(), 0
+	for seed := seedOf(t); time.Since(began) < length && !t.Failed(); seed++ {
+		work := chosen(t, nil, known, seed, 4*sampled, 0)
+		of += len(work)
+		t.Logf("SALVOR_SEED=%d: %d combinations so far in %s", seed, of, time.Since(began).Round(time.Second))
+		report(t, judgeAll(t, work, known), len(work))
+	}
 }
 
 // TestKindsOfOddities wants of each kind a name of its own, a source and a place at which a verb meets the kind; of one that may fail a verb in
@@ -475,7 +493,7 @@ func TestOddTrees(t *testing.T) {
 	for _, of := range trees(t) {
 		t.Run(of.name, func(t *testing.T) {
 			known := profiles(t, of)
-			work := chosen(t, of, known, sampledOfTree, wholeOfTree)
+			work := chosen(t, of, known, seedOf(t), sampledOfTree, wholeOfTree)
 			report(t, judgeAll(t, work, known), len(work))
 		})
 	}
