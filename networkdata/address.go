@@ -113,14 +113,14 @@ func (d *Data) readStatic(n *Network, name string, g dataNetwork) bool {
 		length = given
 	}
 	n.Address = netip.PrefixFrom(a, length)
-	for i, r := range g.Routes {
+	for _, r := range elements[dataRoute](d, name+": routes", g.Routes[:min(len(g.Routes), maxRoutes+1)]) {
 		if d.routes++; d.routes > maxRoutes {
 			d.leaveOut("%s: there are more than %d routes", name, maxRoutes)
 			break
 		}
-		route, err := readRoute(r, n.Address)
+		route, err := readRoute(r.value, n.Address)
 		if err != nil {
-			d.leaveOut("%s: routes[%d] to %s: %v", name, i, quote(r.Network), err)
+			d.leaveOut("%s: routes[%d] to %s: %v", name, r.index, quote(r.value.Network), err)
 			continue
 		}
 		n.addRoute(route)

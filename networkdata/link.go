@@ -27,9 +27,10 @@ const (
 )
 
 // addLinks reads the links by kind: first those that others stand on.
-func (d *Data) addLinks(given []dataLink) {
+func (d *Data) addLinks(given []element[dataLink]) {
 	for _, kind := range []Kind{Physical, Bond, VLAN} {
-		for i, g := range given {
+		for _, e := range given {
+			i, g := e.index, e.value
 			if kindOf(g.Type) != kind {
 				continue
 			}

@@ -4,6 +4,7 @@
 package networkdata
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -100,9 +101,9 @@ func (r Route) IsDefault() bool { return r.To.Bits() == 0 }
 
 // The wire format. loose.Decode makes text of numbers.
 type dataFile struct {
-	Links    []dataLink    `json:"links"`
-	Networks []dataNetwork `json:"networks"`
-	Services []dataService `json:"services"`
+	Links    []json.RawMessage `json:"links"`
+	Networks []json.RawMessage `json:"networks"`
+	Services []dataService     `json:"services"`
 }
 
 type dataLink struct {
@@ -120,15 +121,15 @@ type dataLink struct {
 }
 
 type dataNetwork struct {
-	ID       string        `json:"id"`
-	Type     string        `json:"type"`
-	Link     string        `json:"link"`
-	Address  string        `json:"ip_address"`
-	Netmask  string        `json:"netmask"`
-	Gateway  string        `json:"gateway"`
-	Routes   []dataRoute   `json:"routes"`
-	Services []dataService `json:"services"`
-	DNS      []string      `json:"dns_nameservers"`
+	ID       string            `json:"id"`
+	Type     string            `json:"type"`
+	Link     string            `json:"link"`
+	Address  string            `json:"ip_address"`
+	Netmask  string            `json:"netmask"`
+	Gateway  string            `json:"gateway"`
+	Routes   []json.RawMessage `json:"routes"`
+	Services []dataService     `json:"services"`
+	DNS      []string          `json:"dns_nameservers"`
 }
 
 type dataRoute struct {
@@ -151,20 +152,51 @@ func Parse(text []byte) (*Data, error) {
 		return nil, problem.Invalidf("network data: %w", err)
 	}
 	d := &Data{lost: map[string]string{}}
-	d.asked = len(file.Networks) > 0
 	for _, path := range odd {
-		d.asked = d.asked || strings.HasPrefix(path, "networks")
-		d.leaveOut("%s: its value has a type that cannot be read", path)
+		d.leaveOutValue(path)
 	}
-	d.addLinks(bounded(d, "links", file.Links, maxLinks))
+	d.addLinks(elements[dataLink](d, "links", bounded(d, "links", file.Links, maxLinks)))
 	for _, service := range bounded(d, "services", file.Services, maxServers) {
 		d.addDNS(service)
 	}
-	for i, given := range bounded(d, "networks", file.Networks, maxNetworks) {
-		d.addNetwork(i, given)
+	left := len(d.LeftOut) + d.more
+	networks := elements[dataNetwork](d, "networks", bounded(d, "networks", file.Networks, maxNetworks))
+	d.asked = len(networks) > 0 || len(d.LeftOut)+d.more > left
+	for _, n := range networks {
+		d.addNetwork(n.index, n.value)
 	}
 	d.finish()
 	return d, nil
+}
+
+// element is an element of a list, with its position in the data.
+type element[T any] struct {
+	index int
+	value T
+}
+
+// elements decodes a list. An element that cannot be decoded, or that says that there is none, does not move the positions of those behind it.
+func elements[T any](d *Data, name string, list []json.RawMessage) []element[T] {
+	var out []element[T]
+	for i, text := range list {
+		var one []T
+		odd, err := loose.Decode(slices.Concat([]byte("["), text, []byte("]")), &one)
+		if err != nil { // the text was decoded as a part of the whole, so that only its bounds can be wrong
+			odd = []string{"[0]"}
+		}
+		for _, path := range odd {
+			d.leaveOutValue(fmt.Sprintf("%s[%d]%s", name, i, strings.TrimPrefix(path, "[0]")))
+		}
+		if len(one) > 0 {
+			out = append(out, element[T]{i, one[0]})
+		}
+	}
+	return out
+}
+
+// leaveOutValue notes a value that cannot be read, by its path in the data.
+func (d *Data) leaveOutValue(path string) {
+	d.leaveOut("%s: its value has a type that cannot be read", path)
 }
 
 // bounded cuts a list, and tells that.

@@ -198,6 +198,24 @@ func newDiagnosisCommand() *cobra.Command {
 	return cmd
 }
 
+// onDiagnosis finds the subject of a command, and gives the address of the diagnosis that the command names: the newest one without an ID.
+func onDiagnosis(format *textFormat, kind *string, do func(c *clientCall, at diagnosedSubject, page string) error) func(c *clientCall) error {
+	return func(c *clientCall) error {
+		if err := format.check(c.Command); err != nil {
+			return err
+		}
+		id := "newest"
+		if len(c.args) > 1 {
+			id = c.args[1]
+		}
+		at, err := findDiagnosed(c, *kind)
+		if err != nil {
+			return err
+		}
+		return do(c, at, at.path+"/"+url.PathEscape(id))
+	}
+}
+
 func newDiagnosisConfirmCommand() *cobra.Command {
 	e, format, kind, words := &apiEndpoint{}, textFormat(""), "", ""
 	cmd := &cobra.Command{
@@ -205,23 +223,12 @@ func newDiagnosisConfirmCommand() *cobra.Command {
 		Long: `Makes the verdict of the newest diagnosis, or of another one, works, with your name, the time and your words as the proof. The diagnosis must have ended,
 and must have found nothing that may keep the machine from its work. The node or the server must be on, and not in rescue.`,
 		Example: "  salvor diagnosis confirm rack1-7 --words 'I logged in over ssh and saw the database run'",
-		RunE: e.run(func(c *clientCall) error {
-			if err := format.check(c.Command); err != nil {
-				return err
-			}
-			id := "newest"
-			if len(c.args) > 1 {
-				id = c.args[1]
-			}
-			at, err := findDiagnosed(c, kind)
-			if err != nil {
-				return err
-			}
+		RunE: e.run(onDiagnosis(&format, &kind, func(c *clientCall, at diagnosedSubject, page string) error {
 			var d metal.Diagnosis
 			body := struct {
 				Words string `json:"words"`
 			}{words}
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, at.path+"/"+url.PathEscape(id)+"/confirm", nil, body, &d); err != nil {
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, page+"/confirm", nil, body, &d); err != nil {
 				return err
 			}
 			if format.isJSON() {
@@ -229,7 +236,7 @@ and must have found nothing that may keep the machine from its work. The node or
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s: %s\n", at.label, stripControlChars(verdictLine(&d.Report)))
 			return nil
-		}),
+		})),
 	}
 	e.flags(cmd)
 	format.flag(cmd, "")
@@ -246,24 +253,13 @@ func newDiagnosisShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NODE|SERVER [ID]", Short: "Show the newest diagnosis of a node or a server, or another one", Args: cobra.RangeArgs(1, 2),
 		Example: "  salvor diagnosis show rack1-7\n  salvor diagnosis show rack1-7 -f json | jq '.report.findings[].id'",
-		RunE: e.run(func(c *clientCall) error {
-			if err := format.check(c.Command); err != nil {
-				return err
-			}
-			id := "newest"
-			if len(c.args) > 1 {
-				id = c.args[1]
-			}
-			at, err := findDiagnosed(c, kind)
-			if err != nil {
-				return err
-			}
+		RunE: e.run(onDiagnosis(&format, &kind, func(c *clientCall, at diagnosedSubject, page string) error {
 			var d metal.Diagnosis
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, at.path+"/"+url.PathEscape(id), nil, nil, &d); err != nil {
+			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, page, nil, nil, &d); err != nil {
 				return err
 			}
 			return showDiagnosis(c, format, at, d)
-		}),
+		})),
 	}
 	e.flags(cmd)
 	format.flag(cmd, "")

@@ -110,20 +110,24 @@ func (r *networkRule) nothing(what string, names ...string) {
 	r.add(NetworkClaim{What: what, Kind: ClaimNothing, Names: names, Of: -1})
 }
 
-// listOf takes one value for a list of one, and no value for none.
-func listOf(v any) []any {
-	list, isList := v.([]any)
-	if !isList {
-		list = []any{v}
+// rawListOf takes one value for a list of one, and no value for none.
+func rawListOf(v any) []any {
+	if list, isList := v.([]any); isList {
+		return list
 	}
-	out := make([]any, len(list))
-	for i, element := range list {
-		if !isUntold(element) {
-			out[i] = element
-		}
-	}
-	if !isList && out[0] == nil {
+	if isUntold(v) {
 		return nil
+	}
+	return []any{v}
+}
+
+// listOf is rawListOf, where an element that says that there is none is nil.
+func listOf(v any) []any {
+	out := slices.Clone(rawListOf(v))
+	for i, element := range out {
+		if isUntold(element) {
+			out[i] = nil
+		}
 	}
 	return out
 }

@@ -48,11 +48,11 @@ func (r *networkRule) readNetwork(i int, given any) {
 	switch lower := strings.ToLower(strings.TrimSpace(kind)); {
 	case lower == "ipv4_dhcp":
 		r.add(NetworkClaim{What: what + " by DHCP", Kind: ClaimLease, Must: must && kind == lower, Names: append(names, link.names...), On: place, Dial: true, Of: -1})
-	case strings.HasPrefix(lower, "ipv6_"):
+	case slices.Contains([]string{"ipv6_slaac", "ipv6_dhcp", "ipv6_dhcpv6-stateful", "ipv6_dhcpv6-stateless"}, lower), strings.HasPrefix(lower, "ipv6_") && address == "":
 		r.add(NetworkClaim{What: what + " by routers or DHCPv6, which this world does not have", Kind: ClaimNothing, Late: true, Names: append(names, link.names...), Of: -1})
-	case lower != "" && lower != "ipv4" && lower != "ipv6":
+	case lower != "" && lower != "ipv4" && lower != "ipv6" && address == "":
 		r.nothing(what+" of a type that is not known", names...)
-	default:
+	default: // of a type that is not known, the machine may have the address
 		r.readStatic(what, names, n, place, must && (kind == "ipv4" || kind == "ipv6"), kind)
 	}
 }
@@ -263,8 +263,8 @@ func (r *networkRule) readServers(top map[string]any) {
 	for i, given := range listOf(top["networks"]) {
 		if n, isObject := objectOf(given); isObject {
 			services(fmt.Sprintf("networks[%d].services", i), n["services"])
-			for _, server := range listOf(n["dns_nameservers"]) {
-				if server != nil {
+			for _, server := range rawListOf(n["dns_nameservers"]) {
+				if word, _ := wordOf(server); server != nil && !strings.EqualFold(strings.TrimSpace(word), "n/a") {
 					one(fmt.Sprintf("networks[%d].dns_nameservers", i), server)
 				}
 			}
