@@ -76,7 +76,7 @@ func (t *Tree) resolve(name string, last bool) (string, error) {
 			continue
 		}
 		if links++; links > maxLinks {
-			return name, fmt.Errorf("%s: too many symbolic links", name)
+			return name, fmt.Errorf("%s: its links lead in a circle: %w", name, fs.ErrNotExist) // nothing is there for any program
 		}
 		target, err := t.base.ReadLink(strings.Join(next, "/"))
 		if err != nil {

@@ -32,7 +32,7 @@ type Ifupdown struct {
 // ReadIfupdown reads the configuration of ifupdown; nil where it is not installed.
 func ReadIfupdown(tree *diagnose.Tree) *NetworkManager {
 	busybox := tree.Exists("/etc/init.d/networking") && tree.Exists("/etc/runlevels")
-	if FirstExisting(tree, "/usr/sbin/ifup", "/sbin/ifup") == "" && !busybox || !tree.Exists(InterfacesPath) {
+	if FirstExisting(tree, "/usr/sbin/ifup", "/sbin/ifup") == "" && UnitFile(tree, "networking.service") == "" && !busybox || !tree.Exists(InterfacesPath) {
 		return nil
 	}
 	if tree.Exists("/etc/sysconfig/network-scripts") || tree.Exists("/etc/sysconfig/network/config") { // ifup of RHEL and SUSE

@@ -32,7 +32,6 @@ func debianFiles(in *installed) {
 		"/etc/os-release":         "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nID=debian\nVERSION_ID=\"12\"\n",
 		"/etc/debian_version":     "12.8\n",
 		"/etc/network/interfaces": "source /etc/network/interfaces.d/*\n\nauto lo\niface lo inet loopback\n\nallow-hotplug enp1s0\niface enp1s0 inet dhcp\n",
-		"/usr/sbin/ifup":          "",
 		"/etc/initramfs-tools/x":  "",
 		"/etc/default/grub": "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\n" +
 			"GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX=\"\"\n",
@@ -40,7 +39,7 @@ func debianFiles(in *installed) {
 		"/var/lib/dpkg/status": "Package: linux-image-" + debian12 + "\nStatus: install ok installed\nVersion: 6.1.115-1\n\n" +
 			"Package: openssh-server\nStatus: install ok installed\nVersion: 1:9.2p1-2+deb12u3\n\nPackage: oldpkg\nStatus: deinstall ok config-files\nVersion: 1\n\n",
 	})
-	for _, program := range []string{"/usr/sbin/update-initramfs", "/usr/sbin/grub-mkconfig", "/usr/sbin/grub-install", "/usr/bin/grub-script-check", "/usr/sbin/depmod", "/usr/sbin/dhclient"} {
+	for _, program := range []string{"/usr/sbin/update-initramfs", "/usr/sbin/grub-mkconfig", "/usr/sbin/grub-install", "/usr/bin/grub-script-check", "/usr/sbin/depmod", "/usr/sbin/dhclient", "/usr/sbin/ifup"} {
 		in.writeMode(program, elfFile(elfAMD64, "/lib64/ld-linux-x86-64.so.2"), 0o755)
 	}
 	in.link("/etc/systemd/system/multi-user.target.wants/networking.service", "/lib/systemd/system/networking.service")

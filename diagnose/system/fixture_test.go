@@ -278,7 +278,8 @@ func (in *installed) systemdUnits() {
 		in.write(units+target+".target", "[Unit]\nDescription="+target+"\n")
 	}
 	for _, service := range []string{"systemd-journald", "systemd-udevd", "systemd-logind", "systemd-remount-fs", "dbus", "systemd-networkd", "NetworkManager"} {
-		in.write(units+service+".service", "[Unit]\nDescription="+service+"\n[Service]\nExecStart=/usr/bin/"+service+"\n[Install]\nWantedBy=multi-user.target\n")
+		in.write(units+service+".service", "[Unit]\nDescription="+service+"\n[Service]\nExecStart=/usr/lib/systemd/"+service+"\n[Install]\nWantedBy=multi-user.target\n")
+		in.writeMode("/usr/lib/systemd/"+service, "#!/bin/sh\n", 0o755)
 	}
 	in.link(units+"default.target", "graphical.target")
 	in.link("/etc/systemd/system/multi-user.target.wants/ssh.service", units+"ssh.service")

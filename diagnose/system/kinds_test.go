@@ -218,6 +218,10 @@ func init() {
 			m.edit("/etc/netplan/50-cloud-init.yaml", "dhcp4: true", "dhcp4: false")
 			m.add("/etc/netplan/50-cloud-init.yaml", "    bridges:\n        br0:\n            interfaces: [enp1s0]\n            addresses: [192.0.2.7/24]\n")
 		}, "network-nothing-configured", nearMiss, "", 0},
+		{"netplan's generator is a link to itself", func(m machine) {
+			m.link("/usr/lib/netplan/generate", "../netplan/generate")
+			m.link("/usr/lib/systemd/system-generators/netplan", "../../netplan/generate")
+		}, "network-unit-invalid", access, "system-generators/netplan", 0},
 	})
 }
 

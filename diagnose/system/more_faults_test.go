@@ -289,6 +289,11 @@ func init() {
 			interfaces(static + "iface enp1s0 inet6 auto\n")(m)
 		}, "network-dhcp-client-missing", nearMiss, "", 0},
 
+		{"ifup is gone", func(m machine) { m.remove("/usr/sbin/ifup") }, "network-unit-invalid", blocks, "/sbin/ifup", 5},
+		{"ifup may not be run", func(m machine) { m.mode("/usr/sbin/ifup", 0o644) }, "network-unit-invalid", blocks, "mode 0644", 5},
+		{"ifup is a link to itself", func(m machine) { m.remove("/usr/sbin/ifup"); m.link("/usr/sbin/ifup", "ifup") }, "network-unit-invalid", blocks, "/sbin/ifup", 5},
+		{"near miss: the program of a manager that is off", func(m machine) { m.remove("/usr/lib/systemd/NetworkManager") }, "network-unit-invalid", nearMiss, "", 0},
+
 		{"the line source is lost", func(m machine) {
 			m.write("/etc/network/interfaces.d/lan", static)
 			interfaces("")(m)

@@ -14,7 +14,7 @@ import (
 func networkRules() []diagnose.Rule {
 	return []diagnose.Rule{{Files: true, Look: findNetworkTroubles, IDs: []string{
 		"network-config-invalid", "network-none-enabled", "network-interface-missing", "network-mac-changed", "network-nothing-configured",
-		"network-managers-conflict", "network-gateway-unreachable", "network-address-differs", "sshd-listens-nowhere", "network-dhcp-client-missing",
+		"network-managers-conflict", "network-unit-invalid", "network-gateway-unreachable", "network-address-differs", "sshd-listens-nowhere", "network-dhcp-client-missing",
 	}}, {IDs: []string{"network-driver-blocked", "network-driver-missing"}, Files: true, Look: lookNetworkDrivers}}
 }
 
@@ -22,7 +22,7 @@ func networkRules() []diagnose.Rule {
 func findNetworkTroubles(s *diagnose.System) []diagnose.Finding {
 	n := config.ReadNetwork(s)
 	c := cover(s, n)
-	return slices.Concat(findInvalidNetwork(s, n), findDHCPClient(s, n), findNoNetwork(s, n), findInterfaces(s, n, c), findAddresses(s, n, c), findListenAddresses(s, n, c))
+	return slices.Concat(findInvalidNetwork(s, n), findNetworkUnits(s, n), findDHCPClient(s, n), findNoNetwork(s, n), findInterfaces(s, n, c), findAddresses(s, n, c), findListenAddresses(s, n, c))
 }
 
 // networkConsequences are ids that a network without an interface explains.
@@ -61,6 +61,42 @@ func findInvalidNetwork(s *diagnose.System, n *config.Network) []diagnose.Findin
 			f.ByHand = "Correct the lines that are named, and check them with netplan generate. netplan configures nothing until all of its files are valid."
 		}
 		out = append(out, f)
+	}
+	return out
+}
+
+// netplanGenerator writes the configuration of the manager that netplan's files name, before systemd reads any unit.
+const netplanGenerator = "/usr/lib/systemd/system-generators/netplan"
+
+// findNetworkUnits finds an enabled manager that does not start.
+func findNetworkUnits(s *diagnose.System, n *config.Network) []diagnose.Finding {
+	var out []diagnose.Finding
+	for _, m := range n.Managers {
+		if !m.Enabled || config.ManagerOf(s.Files) != config.SystemdManager {
+			continue
+		}
+		unit := m.Unit
+		text, at := unitTrouble(s, unit)
+		if text == "" && lastOf(config.UnitLines(s.Files, unit), "Service", "Type") == "dbus" {
+			unit = "dbus.service"
+			text, at = unitTrouble(s, unit)
+		}
+		evidence := []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value+": "+text)}
+		if _, err := s.Files.Lstat(netplanGenerator); text == "" && m.Name == "netplan" && err == nil {
+			if why := brokenProgram(s, netplanGenerator); why != "" {
+				text, evidence = "systemd runs "+netplanGenerator+" before it, and that does not start: "+why, []diagnose.Evidence{config.FileEvidence(netplanGenerator, 0, why)}
+			}
+		}
+		told := slices.ContainsFunc(out, func(f diagnose.Finding) bool { return f.Evidence[0].Path == evidence[0].Path })
+		if text == "" || told || mountMayHold(s, path.Dir(evidence[0].Path)) {
+			continue // netplan has the unit of its renderer
+		}
+		out = append(out, diagnose.Finding{
+			ID: "network-unit-invalid", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: networkConsequences,
+			Title:    fmt.Sprintf("The unit %s does not start, so that %s configures no interface: %s.", unit, m.Name, text),
+			Evidence: evidence,
+			ByHand:   "Install the package that brings the file again, or correct the unit, and check it with systemd-analyze verify " + unit + ".",
+		})
 	}
 	return out
 }

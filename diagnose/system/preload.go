@@ -103,7 +103,7 @@ func findSSHDLibraries(s *diagnose.System) []diagnose.Finding {
 			continue
 		}
 		return []diagnose.Finding{{
-			ID: "sshd-library-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,
+			ID: "sshd-library-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.93, Explains: []string{"sshd-unit-invalid"},
 			Title:    fmt.Sprintf("The server sshd does not start, because %s.", lost),
 			Evidence: lost.evidence(),
 			ByHand:   "Install the package that brings the file again.",

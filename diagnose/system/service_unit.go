@@ -81,6 +81,30 @@ func isLost(s *diagnose.System, name string) bool {
 	return config.IsNotExist(err) && !mountMayHold(s, path.Clean(name))
 }
 
+// brokenProgram says why a program of an absolute path does not start; empty where it may.
+func brokenProgram(s *diagnose.System, name string) string {
+	if isLost(s, name) {
+		return "the file does not exist"
+	}
+	if !path.IsAbs(name) || isMadeAtBoot(path.Clean(name)) || mountMayHold(s, path.Clean(name)) {
+		return ""
+	}
+	place, err := s.Files.Resolve(name)
+	info, err2 := s.Files.Stat(place)
+	switch {
+	case err != nil || err2 != nil:
+		return ""
+	case !info.Mode().IsRegular():
+		return place + " is no file"
+	case info.Mode().Perm()&0o111 == 0:
+		return fmt.Sprintf("the file %s has the mode %04o, so that nobody may run it", place, info.Mode().Perm())
+	}
+	if lost := findLostLibrary(s.Files, place); lost != nil {
+		return lost.String()
+	}
+	return ""
+}
+
 // unitTrouble is why systemd does not start a service, and where that is written.
 func unitTrouble(s *diagnose.System, unit string) (text string, at config.UnitLine) {
 	tree := s.Files
@@ -119,8 +143,8 @@ func unitTrouble(s *diagnose.System, unit string) (text string, at config.UnitLi
 		if len(c.Words) == 0 || c.MayFail || strings.Contains(c.Words[0], "%") {
 			continue
 		}
-		if isLost(s, c.Words[0]) {
-			return "it runs " + c.Words[0] + ", which does not exist", l
+		if why := brokenProgram(s, c.Words[0]); why != "" {
+			return "it runs " + c.Words[0] + ", which does not start: " + why, l
 		}
 		sshd := configOf(c.Words)
 		if path.Base(c.Words[0]) != "sshd" || !path.IsAbs(sshd) || strings.Contains(sshd, "%") {

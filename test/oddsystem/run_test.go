@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -246,17 +247,22 @@ func (r *oddRun) ask(i installation, one *Result, starts bool, change func(place
 	if err := change(o.place); err != nil {
 		return err
 	}
-	if err := r.diagnose(i, o, one); err != nil || one.Truth != nil {
+	if err := r.diagnose(i, o, one); err != nil {
 		return err
 	}
-	truth, err := r.truthOf(i, o)
-	if err == nil && starts && !truth.without(r.cleanTruth(i)).Blocks() {
-		err = r.bootTruth(i, change, truth)
+	truth := maps.Clone(one.Truth)
+	if truth == nil {
+		if truth, err = r.truthOf(i, o); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		one.Truth = truth
+	if _, asked := truth["boot"]; !asked && (starts || truth.without(r.cleanTruth(i)).Blocks()) {
+		if err := r.bootTruth(i, change, truth); err != nil {
+			return err
+		}
 	}
-	return err
+	one.Truth = truth
+	return nil
 }
 
 // draw draws the change of a seed.

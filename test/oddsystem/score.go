@@ -24,7 +24,7 @@ type Rung struct {
 	Blocks bool
 }
 
-// Rungs lists all questions, in the order of a boot. The last two are asked where a start may see the change, and nothing else has failed that blocks.
+// Rungs lists all questions, in the order of a boot. The last two are asked where a start may see the change, or another rung fails that blocks.
 var Rungs = []Rung{
 	{"loader", "grub-script-check reads grub.cfg", []diagnose.Stage{diagnose.Loader}, true},
 	{"init", "/sbin/init starts and prints its version", []diagnose.Stage{diagnose.Init}, true},
@@ -108,8 +108,12 @@ func (t Truth) Broken() []Rung {
 	return out
 }
 
-// Blocks says whether a rung fails that the machine needs to boot, or its owner to come in over ssh.
+// Blocks says whether a rung fails that the machine needs to boot, or its owner to come in over ssh. Where the machine was started, its start decides:
+// a start makes some things anew that are missing before, such as the accounts of services.
 func (t Truth) Blocks() bool {
+	if boot, started := t["boot"]; started {
+		return boot != "" || t["reach"] != ""
+	}
 	return slices.ContainsFunc(t.Broken(), func(r Rung) bool { return r.Blocks })
 }
 

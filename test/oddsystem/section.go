@@ -51,7 +51,7 @@ func Section(results []Result) string {
 	line("- *Noise*: nothing broke, and the report has a finding above `info`. Goals: right 85 %%, wrong at most 2 %%, nothing found and noise at most 10 %% and 2 %%.")
 	line("- *No truth*: the finding is about a rung that nothing was asked about. It is in no share.\n")
 	line("These are asked, in an overlay over the system, with its own namespaces of mounts, processes and network. The last two are asked of a machine in QEMU,")
-	line("for a file that the loader or a start reads, where no program has said before that the owner is out:\n")
+	line("for a file that the loader or a start reads, or if a program says that the owner is out. What a start shows decides whether the owner is out:\n")
 	for _, r := range Rungs {
 		line("- %s: %s.", r.Name, r.Asks)
 	}
