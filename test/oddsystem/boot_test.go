@@ -3,6 +3,7 @@
 package oddsystem
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,11 +27,16 @@ import (
 // bootsAtOnce bounds the machines that start at the same time: each computes all the time until its system is up.
 const bootsAtOnce = 3
 
+// A start to the login prompt takes a minute of a processor; other programs may make much more time of it.
 const (
-	// promptLimit bounds a start from the firmware to the login prompt. systemd waits 90 s for a device that does not come.
-	promptLimit = 5 * time.Minute
+	// busyLimit bounds the processor time of a machine without a prompt.
+	busyLimit = 4 * time.Minute
+	// idleLimit is how long a machine may take that computes next to nothing in the end. systemd waits 90 s for a device that does not come.
+	idleLimit = 6 * time.Minute
+	// idleTime is how long next to nothing was computed, and idleUse what that is.
+	idleTime, idleUse = 40 * time.Second, time.Second
 	// reachLimit is how long ssh may fail after the prompt.
-	reachLimit = 75 * time.Second
+	reachLimit = 2 * time.Minute
 )
 
 // deadEnds are what a screen shows when a machine will not come up by itself.
@@ -112,6 +119,7 @@ func (w *world) start(i installation, disk string, truth Truth, reached func()) 
 
 	screen := newConsole(master)
 	began, prompt, said := time.Now(), time.Time{}, ""
+	use := cpuUse{pid: cmd.Process.Pid}
 	for {
 		if said = w.overSSH(i, port); said == "" {
 			truth["boot"], truth["reach"] = "", ""
@@ -128,7 +136,7 @@ func (w *world) start(i installation, disk string, truth Truth, reached func()) 
 		case !prompt.IsZero() && time.Since(prompt) > reachLimit:
 			truth["boot"], truth["reach"] = "", said
 			return nil
-		case prompt.IsZero() && dead >= 0, prompt.IsZero() && time.Since(began) > promptLimit:
+		case prompt.IsZero() && (dead >= 0 || use.isOver(time.Since(began))):
 			truth["boot"] = shown
 			return nil
 		}
@@ -139,6 +147,30 @@ func (w *world) start(i installation, disk string, truth Truth, reached func()) 
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// cpuUse watches the processor time of a process.
+type cpuUse struct {
+	pid   int
+	last  time.Duration
+	since time.Time // when the process had used last
+}
+
+// isOver says whether a process that began so long ago has computed enough, or computes no more.
+func (u *cpuUse) isOver(ago time.Duration) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", u.pid))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if err != nil || len(fields) < 13 {
+		return false
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	const ticks = 100 // a second, on every Linux
+	used := time.Duration(user+system) * time.Second / ticks
+	if used-u.last > idleUse {
+		u.last, u.since = used, time.Now()
+	}
+	return used > busyLimit || ago > idleLimit && time.Since(u.since) > idleTime
 }
 
 // overSSH asks for a shell by the owner's key. It says what kept the owner out; empty: a shell answered.

@@ -5,6 +5,7 @@ package oddsystem
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -231,12 +232,14 @@ func (r *oddRun) judge(i installation, one *Result) error {
 		one.Truth, one.Findings, one.Cause = r.cleanTruth(i), nil, ""
 		return nil
 	}
-	return r.ask(i, one, starts, func(place string) error { return r.change(i, place, one) })
+	change := func(place string) error { return r.change(i, place, one) }
+	return r.withChange(i, change, func(o *overlay) error {
+		return cmp.Or(r.diagnose(i, o, one), r.askPrograms(i, o, one, starts, change))
+	})
 }
 
-// ask makes a change in an overlay and fills in what the rules and the programs say, and what a start of the machine shows. The programs come after
-// the rules, because they write files.
-func (r *oddRun) ask(i installation, one *Result, starts bool, change func(place string) error) (err error) {
+// withChange makes a change in an overlay.
+func (r *oddRun) withChange(i installation, change func(place string) error, do func(*overlay) error) (err error) {
 	o, err := r.newOverlay(i)
 	if o != nil {
 		defer func() { err = errors.Join(err, o.remove()) }()
@@ -247,9 +250,12 @@ func (r *oddRun) ask(i installation, one *Result, starts bool, change func(place
 	if err := change(o.place); err != nil {
 		return err
 	}
-	if err := r.diagnose(i, o, one); err != nil {
-		return err
-	}
+	return do(o)
+}
+
+// askPrograms fills in what the programs of a changed system say, and what a start of the machine shows. It comes after the rules, because the
+// programs write files.
+func (r *oddRun) askPrograms(i installation, o *overlay, one *Result, starts bool, change func(place string) error) (err error) {
 	truth := maps.Clone(one.Truth)
 	if truth == nil {
 		if truth, err = r.truthOf(i, o); err != nil {
