@@ -60,6 +60,9 @@ func KeyHolders(s *diagnose.System) []Account {
 	return out
 }
 
+// NamesForAccess are the accounts that a rule of access.conf may let in: root, and those with a usable key.
+func NamesForAccess(s *diagnose.System) []string { return readLogins(s).allowedNames() }
+
 // DeniedLogin is a setting of sshd that keeps an account out which has a key or a password.
 type DeniedLogin struct {
 	Account
@@ -302,15 +305,17 @@ func BootDevice(s *diagnose.System) *diagnose.Device { return deviceOfBoot(s) }
 
 // FirmwareEntry is the boot entry that the firmware has to start. isNew: it does not have the entry, or has it switched off.
 func FirmwareEntry(s *diagnose.System) (entry diagnose.BootEntry, isNew, found bool) {
+	loaders := installedLoaders(s)
 	for _, e := range diskEntries(s) {
 		switch {
+		case e.startsWindows() && len(loaders) > 0:
 		case e.works():
 			return e.entry, false, true
 		case e.device != nil && e.missing == "" && e.damaged == "" && !e.entry.Active:
 			return e.entry, true, true
 		}
 	}
-	for _, l := range installedLoaders(s) {
+	for _, l := range loaders {
 		if l.device.PartUUID != "" {
 			return diagnose.BootEntry{Name: s.Release.ID, PartUUID: strings.ToLower(l.device.PartUUID), Path: l.path}, true, true
 		}
