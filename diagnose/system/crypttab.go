@@ -147,11 +147,19 @@ func opensLUKS(c *config.CryptLine) bool {
 // overwrites returns the content that each boot writes over, because a line makes swap space or a file system in its device anew; empty where the boot
 // writes over nothing. With an offset, the beginning of the device is kept for a label.
 func overwrites(c *config.CryptLine, d *diagnose.Device) string {
-	if !c.Has("swap", "tmp") || c.Has("noauto", "offset") || config.TypeGroup(d.FS) == "swap" {
+	if !c.Has("swap", "tmp") || c.Has("noauto", "offset") {
 		return ""
 	}
-	return d.FS
+	isContainer := d.FS == "crypto_LUKS" && d.Content != nil && string(readPiece(d.Content, 0, 6)) == "LUKS\xba\xbe"
+	if isContainer || slices.Contains(markedAtStart, d.FS) {
+		return d.FS
+	}
+	return ""
 }
+
+// markedAtStart are contents whose mark lies in the first 4 KiB of a device. Swap space that a former boot made has written over such a mark, and not
+// over one further behind, such as that of a btrfs.
+var markedAtStart = strings.Fields("ext2 ext3 ext4 xfs vfat ntfs exfat LVM2_member")
 
 // proposeWithoutContainer proposes nofail for an entry and for each line of fstab that waits for it, and returns false where the system needs one of them.
 func proposeWithoutContainer(mounts []config.FstabLine, c *config.CryptLine, f *diagnose.Finding) bool {
