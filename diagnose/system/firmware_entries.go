@@ -174,8 +174,20 @@ func diskEntries(s *diagnose.System) []entryState {
 	return ownFirst(s, out, func(e entryState) string { return e.entry.Path })
 }
 
-// startsWindows says whether an entry starts the loader of Microsoft.
-func (e *entryState) startsWindows() bool { return vendorOf(e.entry.Path) == "microsoft" }
+// startsAnother says whether an entry starts another system than the one that is examined: Windows, or a Linux from a folder of another distribution where
+// the distribution of the system has a folder of its own. No repair puts such an entry first or writes to its folder.
+func (e *entryState) startsAnother(s *diagnose.System) bool {
+	switch vendor := vendorOf(e.entry.Path); {
+	case s.Files == nil || vendor == "" || vendor == "boot" || isOwnFolder(s, vendor):
+		return false
+	case vendor == "microsoft":
+		return true
+	}
+	return slices.ContainsFunc(espDevices(s), func(d *diagnose.Device) bool {
+		tree, top, found := espFolder(s, d, loaderFolder)
+		return found && slices.ContainsFunc(tree.Match(top, "*"), func(folder string) bool { return isOwnFolder(s, strings.ToLower(path.Base(folder))) })
+	})
+}
 
 func (e *entryState) examine(s *diagnose.System) {
 	for _, name := range []string{e.entry.Path, secondStage(e.entry.Path)} {
@@ -300,6 +312,7 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 	for _, e := range entries {
 		f.Evidence = append(f.Evidence, entryEvidence(e.entry))
 		switch {
+		case e.startsAnother(s):
 		case e.damaged != "" && e.entry.Active:
 			nameDamagedLoader(s, espLoader{e.device, e.damaged}, e.damage, f)
 			return f
@@ -307,7 +320,6 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 			f.ID, f.Title = "efi-loader-missing", fmt.Sprintf("The EFI boot entry %s starts %s on %s, which does not exist.", e.entry.Name, e.missing, e.device.Path)
 			proposeLoader(s, e.device, e.missing, f)
 			return f
-		case e.startsWindows() && len(loaders) > 0: // which is not the system that is examined
 		case e.works(): // but not in the order
 			f.ID, f.Stage, f.Confidence = "efi-boot-order", diagnose.Firmware, 0.9
 			f.Title = fmt.Sprintf("The boot order of the firmware leaves out the entry Boot%04X (%s), the only one that works.", e.entry.Number, e.entry.Name)

@@ -146,7 +146,9 @@ func init() {
 			in.write("/etc/crypttab", "cswap /dev/sdb1 /dev/urandom swap\n")
 		}},
 		{"swap over what is left of a container", "debian-bios", "crypttab-overwrites", nearMiss, func(_ *testing.T, in *installed) {
-			machine{in}.addDisk("crypto_LUKS", luksUUID, func(d *diagnose.Device) { d.Content = newDisk(gib).put(0, []byte("random")).put(0x4000, []byte("SKUL\xba\xbe\x00\x02")) })
+			machine{in}.addDisk("crypto_LUKS", luksUUID, func(d *diagnose.Device) {
+				d.Content = newDisk(gib).put(0, []byte("random")).put(0x4000, []byte("SKUL\xba\xbe\x00\x02"))
+			})
 			in.write("/etc/crypttab", "cswap /dev/sdb1 /dev/urandom swap\n")
 		}},
 		{"swap over what is left of a btrfs", "debian-bios", "crypttab-overwrites", nearMiss, func(_ *testing.T, in *installed) {

@@ -20,6 +20,7 @@ func bootSituations() []Situation {
 	}
 	windows := diagnose.BootEntry{Number: 0, Name: "Windows Boot Manager", Active: true, PartUUID: espPart, Path: `\EFI\Microsoft\Boot\bootmgfw.efi`}
 	debian := diagnose.BootEntry{Number: 3, Name: "debian", Active: true, PartUUID: espPart, Path: `\EFI\debian\shimx64.efi`}
+	fedora := diagnose.BootEntry{Number: 7, Name: "Fedora", Active: true, PartUUID: espPart, Path: `\EFI\fedora\shimx64.efi`}
 	network := diagnose.BootEntry{Number: 1, Name: "UEFI PXEv4", Active: true}
 	var installed []string
 	for name := range GrubFolderFiles() {
@@ -58,6 +59,26 @@ func bootSituations() []Situation {
 			change: func(_ *testing.T, m machine) {
 				m.espFile(windowsLoader, peFile(peAMD64))
 				entries(m, []uint16{1}, windows, network, debian)
+			}},
+		{Name: "the boot order leaves out another Linux, and the system has no entry", layout: "debian-uefi", Finds: []string{"efi-boot-entry-missing"}, Touches: both, Never: []string{"0007"},
+			Why: "the other Linux would boot in the place of the repaired system",
+			change: func(_ *testing.T, m machine) {
+				m.espFile("/EFI/fedora/shimx64.efi", peFile(peAMD64))
+				m.espFile("/EFI/fedora/grubx64.efi", peFile(peAMD64))
+				entries(m, []uint16{1}, network, fedora)
+			}},
+		{Name: "the loaders of another Linux and of the system are lost", layout: "debian-uefi", Finds: []string{"efi-loader-missing"},
+			Touches: []string{"/boot/efi/EFI/debian/grubx64.efi", "/boot/efi/EFI/BOOT", "/boot/efi/EFI/BOOT/BOOTX64.EFI", "runs /usr/sbin/grub-install"},
+			Why:     "the loader of the system does not belong into the folder of the other Linux",
+			change: func(_ *testing.T, m machine) {
+				m.write("/usr/lib/shim/shimx64.efi.signed", peFile(peAMD64))
+				m.write("/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed", peFile(peAMD64))
+				m.write("/usr/lib/grub/x86_64-efi/modinfo.sh", "#!/bin/sh\n")
+				for _, name := range []string{"shimx64.efi", "grubx64.efi"} {
+					m.remove("/EFI/debian/" + name)
+				}
+				m.espFile("/EFI/fedora/grub.cfg", "configfile $prefix/grub.cfg\n")
+				entries(m, []uint16{7, 1}, network, fedora)
 			}},
 		{Name: "Windows beside a lost loader", layout: "debian-uefi", Finds: []string{"efi-loader-missing"},
 			Touches: []string{"/boot/efi/EFI/debian/shimx64.efi", "/boot/efi/EFI/debian/grubx64.efi"}, Why: "the files of Microsoft stay, and the fallback path is not written",

@@ -305,17 +305,16 @@ func BootDevice(s *diagnose.System) *diagnose.Device { return deviceOfBoot(s) }
 
 // FirmwareEntry is the boot entry that the firmware has to start. isNew: it does not have the entry, or has it switched off.
 func FirmwareEntry(s *diagnose.System) (entry diagnose.BootEntry, isNew, found bool) {
-	loaders := installedLoaders(s)
 	for _, e := range diskEntries(s) {
 		switch {
-		case e.startsWindows() && len(loaders) > 0:
+		case e.startsAnother(s):
 		case e.works():
 			return e.entry, false, true
 		case e.device != nil && e.missing == "" && e.damaged == "" && !e.entry.Active:
 			return e.entry, true, true
 		}
 	}
-	for _, l := range loaders {
+	for _, l := range installedLoaders(s) {
 		if l.device.PartUUID != "" {
 			return diagnose.BootEntry{Name: s.Release.ID, PartUUID: strings.ToLower(l.device.PartUUID), Path: l.path}, true, true
 		}
