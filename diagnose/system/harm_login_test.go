@@ -70,6 +70,15 @@ func sshSituations() []Situation {
 					m.write("/etc/ssh/ssh_host_"+kind+"_key", "")
 				}
 			}},
+		{Name: "an agent holds the host keys", layout: "debian-bios", Why: "the private keys never lie on the disk, and new ones would change the host's identity",
+			change: func(_ *testing.T, m machine) {
+				m.add(file, "HostKeyAgent /run/hsm/agent.sock\nHostKey /etc/ssh/ssh_host_ed25519_key.pub\n")
+				for _, kind := range []string{"rsa", "ecdsa", "ed25519"} {
+					m.remove("/etc/ssh/ssh_host_" + kind + "_key")
+				}
+			}},
+		{Name: "host keys come from a store of secrets at each boot", layout: "debian-bios", Why: "the folder is made and filled at each boot",
+			change: func(_ *testing.T, m machine) { m.add(file, "HostKey /run/keys/ssh_host_ed25519_key\n") }},
 		{Name: "keys that belong to another account", layout: "debian-bios", Finds: []string{"ssh-key-permissions"}, Why: "the other account may have written the keys",
 			change: func(_ *testing.T, m machine) {
 				m.remove("/root/.ssh")

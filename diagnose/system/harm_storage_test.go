@@ -187,6 +187,16 @@ func tableSituations() []Situation {
 			change: func(t *testing.T, m machine) {
 				m.device(t, "/dev/nvme0n1p3").Subvolumes = []string{"root", "@home", "@"}
 			}},
+		{Name: "the mount of a database has an unknown type", layout: "debian-bios", Finds: []string{"fstab-type-unknown"}, Touches: []string{"/etc/fstab"}, Loses: map[string]string{"fstab-type-unknown": "mounted at /var/lib/mysql"},
+			Why: "the database would start on the empty folder", change: with(fstab("/dev/disk/by-id/wwn-1 /var/lib/mysql zeta defaults 0 2"))},
+		{Name: "the mount of a database has an unknown option", layout: "debian-bios", Finds: []string{"fstab-option-invalid"}, Touches: []string{"/etc/fstab"}, Loses: map[string]string{"fstab-option-invalid": "mounted at /var/lib/mysql"},
+			Why: "the database would start on the empty folder", change: with(fstab("UUID="+foreignUUID+" /var/lib/mysql ext4 zzzzz 0 2"), disk("ext4", nil))},
+		{Name: "the mount of a database has a misspelt option", layout: "debian-bios", Finds: []string{"fstab-option-invalid"}, Touches: []string{"/etc/fstab"},
+			Why: "the right option is near, and the line stays", change: with(fstab("UUID="+foreignUUID+" /var/lib/mysql ext4 noatme 0 2"), disk("ext4", nil))},
+		{Name: "an iSCSI disk without _netdev is lost", layout: "debian-bios", Finds: []string{"fstab-device-missing"}, Touches: []string{"/etc/fstab"}, Loses: map[string]string{"fstab-device-missing": "below /srv/vms"},
+			Why: "the disk comes over the network only when the system runs", change: with(fstab("UUID=" + deadUUID + " /srv/vms xfs defaults 0 0"))},
+		{Name: "the device of a cluster is lost", layout: "debian-bios", Finds: []string{"fstab-device-missing"}, Touches: []string{"/etc/fstab"}, Loses: map[string]string{"fstab-device-missing": "below /var/lib/pgsql"},
+			Why: "the other member of the cluster may use the device", change: with(fstab("/dev/drbd0 /var/lib/pgsql ext4 defaults 0 0"))},
 		{Name: "/etc is a checkout of git", layout: "debian-bios", Finds: []string{"fstab-device-missing"}, Touches: []string{"/etc/fstab"}, Loses: map[string]string{"fstab-device-missing": "below /data"},
 			Why: "the change shows in the checkout, and its store stays", change: with(func(m machine) {
 				m.write("/etc/.git/HEAD", "ref: refs/heads/main\n")

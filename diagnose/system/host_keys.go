@@ -30,6 +30,11 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 	var kinds []string // of the usable keys; an empty one is unknown
 	for _, name := range names[:min(len(names), 16)] {
 		info, err := tree.Stat(name)
+		if err != nil && isMadeAtBoot(name) { // such as from a store of secrets
+			usable++
+			kinds = append(kinds, "")
+			continue
+		}
 		if err != nil {
 			missing = append(missing, config.FileEvidence(name, 0, "it does not exist"))
 			continue
