@@ -84,8 +84,8 @@ func (p *Plan) Losses() []Loss {
 
 // losingStates are findings about a machine on which a write may be lost or be divided, by id, with what may happen.
 var losingStates = map[string]string{
-	"array-degraded":     "A member that is missing does not get what the repair writes, and may hold newer data. Add it again as a new member only.",
-	"identity-duplicate": "The repair changes one of the two, and the next boot may use the other one.",
+	"array-degraded":     "A member that is missing gets nothing of what is written to the array, and may hold newer data. Add it again as a new member only.",
+	"identity-duplicate": "If the repair changes one of them, the next boot may use the other one.",
 }
 
 // changesDisks says whether the plan changes files of the system on a root, or blocks of a disk.
