@@ -32,6 +32,7 @@ func (d *Data) addNetwork(i int, g dataNetwork) {
 	if g.Address != "" {
 		name += " (" + strings.Trim(quote(g.Address), `"`) + ")"
 	}
+	g.Link = d.standsFor(g.Link)
 	n := Network{ID: g.ID, Link: g.Link, Metric: firstMetric + metricStep*i}
 	switch {
 	case g.Link == "":

@@ -2,6 +2,7 @@ package networkdata
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -45,6 +46,11 @@ func (d *Data) addLinks(given []element[dataLink]) {
 			if why == "" {
 				var link Link
 				if link, why = d.readLink(g, kind); why == "" {
+					if other := d.onNIC(link); other != nil {
+						d.sameNIC[g.ID] = other.ID
+						d.leaveOut("%s: its MAC is that of the link %s, which stands for both", name, quote(other.ID))
+						continue
+					}
 					d.Links = append(d.Links, link)
 					continue
 				}
@@ -53,6 +59,20 @@ func (d *Data) addLinks(given []element[dataLink]) {
 			d.leaveOut("%s: %s", name, why)
 		}
 	}
+}
+
+// onNIC is the link that has the NIC of a physical link already; nil without one.
+func (d *Data) onNIC(link Link) *Link {
+	i := slices.IndexFunc(d.Links, func(l Link) bool { return l.Kind == Physical && link.Kind == Physical && l.MAC == link.MAC })
+	if i < 0 {
+		return nil
+	}
+	return &d.Links[i]
+}
+
+// standsFor is the link that stands for the one with an id: another one on the same NIC, or itself.
+func (d *Data) standsFor(id string) string {
+	return cmp.Or(d.sameNIC[id], id)
 }
 
 // kindOf gives the kind of a type. Every word but bond and vlan (phy, vif, tap, ovs, bridge, ...) is a port of the machine, named after how the cloud
@@ -115,6 +135,7 @@ var hashPolicies = []string{"layer2", "layer3+4", "layer2+3", "encap2+3", "encap
 func (d *Data) readBond(link *Link, g dataLink) (why string) {
 	var lacks []string
 	for _, id := range g.BondLinks {
+		id = d.standsFor(id)
 		reason := ""
 		switch member := d.Link(id); {
 		case slices.Contains(link.Members, id):
@@ -173,6 +194,7 @@ func kernelName(names []string, word string) string {
 }
 
 func (d *Data) readVLAN(link *Link, g dataLink) (why string) {
+	g.VLANLink = d.standsFor(g.VLANLink)
 	parent := d.Link(g.VLANLink)
 	tag, ok := parseNumber(g.VLANID, 1, mostTag)
 	switch {

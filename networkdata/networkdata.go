@@ -32,9 +32,11 @@ type Data struct {
 	// LeftOut says what cannot be followed and why, a clause each, such as `link "p2": it has no ethernet_mac_address`.
 	LeftOut []string
 	// lost has the reason for each link that was left out, by id.
-	lost   map[string]string
-	routes int
-	more   int // things left out beyond maxLeftOut
+	lost map[string]string
+	// sameNIC has for the id of a link the id of the one before it on the same NIC.
+	sameNIC map[string]string
+	routes  int
+	more    int // things left out beyond maxLeftOut
 	// asked tells whether the text names networks at all.
 	asked bool
 }
@@ -151,7 +153,7 @@ func Parse(text []byte) (*Data, error) {
 	if err != nil {
 		return nil, problem.Invalidf("network data: %w", err)
 	}
-	d := &Data{lost: map[string]string{}}
+	d := &Data{lost: map[string]string{}, sameNIC: map[string]string{}}
 	for _, path := range odd {
 		d.leaveOutValue(path)
 	}

@@ -40,6 +40,22 @@ func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
+// TestTwoLinksOfOneNIC: the first link stands for both, also as the member of a bond and below a VLAN.
+func TestTwoLinksOfOneNIC(t *testing.T) {
+	t.Parallel()
+	d := must.Get(Parse([]byte(`{"links": [
+		{"id": "e0", "ethernet_mac_address": "52:54:00:aa:00:01"}, {"id": "again", "ethernet_mac_address": "5254.00AA.0001"},
+		{"id": "bond0", "type": "bond", "bond_links": ["again"]}, {"id": "v7", "type": "vlan", "vlan_id": 7, "vlan_link": "again"}],
+		"networks": [{"id": "n0", "type": "ipv4_dhcp", "link": "again"}]}`)))(t)
+	bond, vlan := d.Link("bond0"), d.Link("v7")
+	if bond == nil || !slices.Equal(bond.Members, []string{"e0"}) || vlan == nil || vlan.Parent != "bond0" || len(d.Networks) != 1 || d.Networks[0].Link != "bond0" {
+		t.Errorf("bond %+v, VLAN %+v, networks %+v; want a bond of e0, with the VLAN and the network on the bond", bond, vlan, d.Networks)
+	}
+	if want := []string{`link "again": its MAC is that of the link "e0", which stands for both`}; !slices.Equal(d.LeftOut, want) {
+		t.Errorf("left out: %q, want %q", d.LeftOut, want)
+	}
+}
+
 func TestParse(t *testing.T) {
 	t.Parallel()
 	d := must.Get(Parse([]byte(fullData)))(t)

@@ -166,6 +166,8 @@ var guestCases = []oddCase{
 	{"a member is not there", "bond with a VLAN", gone, lines("links[1].ethernet_mac_address", gone)},
 	{"the member whose MAC the bond has is not there", "bond with a VLAN", gone, lines("links[0].ethernet_mac_address", gone)},
 	{"no member is there", "bond with a VLAN", "vlan7", lines("links[0].ethernet_mac_address", gone, "links[1].ethernet_mac_address", "52:54:00:99:99:98")},
+	{"a second link on the NIC of a member", "bond with a VLAN", `"e2"`, lines("links[2].ethernet_mac_address", "52:54:00:aa:00:02")},
+	{"a second link on the NIC of the member that is left", "bond with a VLAN", `"e2"`, lines("links[1].ethernet_mac_address", gone, "links[2].ethernet_mac_address", "5254.00aa.0001")},
 	{"a member has no link", "bond of three", "gone", lines("links[0].bond_links[1]", "gone")},
 	{"a bond with the MAC of its second member", "bond of three", "", nil},
 	{"a mode of the wrong spelling", "Metal3 with a bond", "", lines("links[3].bond_mode", "802.1ad")},

@@ -307,6 +307,12 @@ func (r *networkRule) readBond(link *ruleLink) {
 	case strings.TrimSpace(mode) != "" && err != nil && mode != "802.1ad" && !slices.Contains(known, strings.ToLower(strings.TrimSpace(mode))) && !link.lost:
 		r.nothing(fmt.Sprintf("mode of bond %q", link.id), quoted(mode), "bond_mode")
 	}
+	policy, _ := wordOf(link.obj["bond_xmit_hash_policy"])
+	policy = strings.ToLower(strings.TrimSpace(policy))
+	known := strings.Fields("0 1 2 3 4 5 layer2 layer3+4 layer2+3 encap2+3 encap3+4 vlan+srcmac n/a")
+	if !link.lost && (policy != "" && !slices.Contains(known, policy) || isComposite(link.obj["bond_xmit_hash_policy"])) {
+		r.nothing(fmt.Sprintf("hash policy of bond %q", link.id), "bond_xmit_hash_policy")
+	}
 	if v := link.obj["bond_miimon"]; !link.lost && !isUntold(v) {
 		word, _ := wordOf(v)
 		if n, err := strconv.ParseFloat(strings.TrimSpace(word), 64); err != nil || n != float64(int(n)) || n < 0 || n > 60000 {
