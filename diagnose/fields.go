@@ -211,8 +211,8 @@ var kernelNames = strings.Fields(`root rootflags rootfstype rootdelay rootwait r
 	biosdevname ip ipv6.disable nameserver bootdev BOOTIF vlan bond bridge ifname hostname nomodeset mitigations intel_iommu amd_iommu iommu pci pcie_aspm acpi apic noapic nosmp maxcpus isolcpus nohz_full rcu_nocbs
 	hugepages hugepagesz default_hugepagesz transparent_hugepage elevator scsi_mod.use_blk_mq apparmor security selinux enforcing lsm audit audit_backlog_limit cgroup_enable cgroup_memory swapaccount
 	panic oops softlockup_panic nmi_watchdog watchdog earlyprintk earlycon log_buf_len printk.devkmsg debug single cryptdevice cryptopts vga video fbcon consoleblank keymap vconsole.keymap
-	vconsole.font locale.LANG LANG lang fsck.mode fsck.repair fastboot zfs bootfs root_trim modprobe.blacklist module_blacklist noresume nvme_core.multipath nvme_core.io_timeout nvme_core.default_ps_max_latency_us
+	vconsole.font locale.LANG LANG lang fsck.mode fsck.repair fastboot zfs bootfs root_trim break modprobe.blacklist module_blacklist noresume nvme_core.multipath nvme_core.io_timeout nvme_core.default_ps_max_latency_us
 	efi efi_pstore clocksource tsc lockdown overlayroot cloud-init network-config ds machine_id fips preempt kvm-intel.nested kvm.nested ostree GRUB_CMDLINE_LINUX --class --id set`)
 
-var kernelPrefixes = []string{"systemd.", "rd.lvm", "rd.md", "rd.dm", "rd.luks.uuid", "rd.luks.name", "rd.luks.options", "rd.driver.", "rd.break", "rd.shell", "rd.debug", "rd.retry", "rd.timeout", "rd.neednet",
+var kernelPrefixes = []string{"systemd.", "rd.lvm", "rd.md", "rd.dm", "rd.luks.uuid", "rd.luks.name", "rd.luks.options", "rd.driver.", "rd.break", "initramfs.", "rd.shell", "rd.debug", "rd.retry", "rd.timeout", "rd.neednet",
 	"rd.net.", "rd.multipath", "rd.udev.", "rd.systemd", "rd.auto", "rd.fstab", "luks.uuid", "luks.name", "zswap.", "dyndbg", "usbcore.", "i915.", "amdgpu.", "nouveau.", "ipv6.", "pcie_", "nvme.", "drm."}

@@ -119,7 +119,11 @@ func (c *InitramfsContent) walk(r io.Reader, f *ReadAtFile, depth int) {
 			continue
 		}
 		if depth > 0 {
-			c.NotExamined = "it holds something that is no archive"
+			if kind := compressionOf(magic); kind != "" && first {
+				c.Damage = "it is compressed twice, by " + kind + " inside of " + c.Compression + ", and the kernel unpacks an initramfs once"
+			} else {
+				c.NotExamined = "it holds something that is no archive"
+			}
 			return
 		}
 		if !c.decompress(in, magic, f, first) {
@@ -146,9 +150,9 @@ func (c *InitramfsContent) decompress(in *bufio.Reader, magic []byte, f *ReadAtF
 		c.fail(errTooManyNames)
 		return false
 	}
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		c.Compression = "gzip"
+	c.Compression = compressionOf(magic)
+	switch c.Compression {
+	case "gzip":
 		z, err := gzip.NewReader(in)
 		if err != nil {
 			c.fail(err)
@@ -156,8 +160,7 @@ func (c *InitramfsContent) decompress(in *bufio.Reader, magic []byte, f *ReadAtF
 		}
 		z.Multistream(false)
 		return c.walkAll(z, f)
-	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		c.Compression = "zstd"
+	case "zstd":
 		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			c.fail(err)
@@ -166,22 +169,20 @@ func (c *InitramfsContent) decompress(in *bufio.Reader, magic []byte, f *ReadAtF
 		defer z.Close()
 		c.walkAll(z, f)
 		return false
-	case bytes.HasPrefix(magic, []byte{0x02, 0x21, 0x4c, 0x18}), bytes.HasPrefix(magic, []byte{0x04, 0x22, 0x4d, 0x18}):
-		c.Compression = "lz4"
+	case "lz4":
 		c.walkAll(lz4.NewReader(in), f)
 		return false
-	case bytes.HasPrefix(magic, []byte("BZh")):
-		c.Compression = "bzip2"
+	case "bzip2":
 		c.walkAll(bzip2.NewReader(in), f)
 		return false
-	case bytes.HasPrefix(magic, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
-		c.Compression, c.NotExamined = "xz", "it is compressed with xz"
+	case "xz":
+		c.NotExamined = "it is compressed with xz"
 		tail := make([]byte, 4096)
 		if n, _ := f.ReadAt(tail, max(f.Size-int64(len(tail)), 0)); n > 0 && !bytes.HasSuffix(bytes.TrimRight(tail[:n], "\x00"), []byte("YZ")) {
 			c.Damage = "it ends before its compressed data does"
 		}
 		return false
-	case bytes.HasPrefix(magic, []byte{0x5d, 0, 0}), bytes.HasPrefix(magic, []byte{0x89, 'L', 'Z', 'O'}):
+	case "lzma", "lzo":
 		c.NotExamined = "its compression is not known here"
 		return false
 	}
@@ -191,6 +192,22 @@ func (c *InitramfsContent) decompress(in *bufio.Reader, magic []byte, f *ReadAtF
 		c.NotExamined = "it goes on with something that is no archive"
 	}
 	return false
+}
+
+// compressions are the kinds that the kernel unpacks, by their first bytes.
+var compressions = []struct{ kind, magic string }{
+	{"gzip", "\x1f\x8b"}, {"zstd", "\x28\xb5\x2f\xfd"}, {"lz4", "\x02\x21\x4c\x18"}, {"lz4", "\x04\x22\x4d\x18"}, {"bzip2", "BZh"}, {"xz", "\xfd7zXZ\x00"},
+	{"lzma", "\x5d\x00\x00"}, {"lzo", "\x89LZO"},
+}
+
+// compressionOf is the kind of compression that begins with those bytes; empty for other bytes.
+func compressionOf(magic []byte) string {
+	for _, c := range compressions {
+		if bytes.HasPrefix(magic, []byte(c.magic)) {
+			return c.kind
+		}
+	}
+	return ""
 }
 
 // walkAll walks through what a decompressor returns, and reads it to its end, where its checksum is. It says whether all was whole.

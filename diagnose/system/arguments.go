@@ -95,7 +95,10 @@ func argumentFindings(s *diagnose.System, e *loadEntry) []diagnose.Finding {
 	if f := rootTypeFinding(s, e, finding); f != nil {
 		out = append(out, *f)
 	}
-	return append(append(out, dracutFindings(s, e, finding)...), plainArgumentFindings(s, e, line)...)
+	if f := rootOptionFinding(s, e, finding); f != nil {
+		out = append(out, *f)
+	}
+	return slices.Concat(out, dracutFindings(s, e, finding), plainArgumentFindings(s, e, line), lostFileFindings(s, e, line))
 }
 
 // proposeRoot writes the UUID of the root that was found.
@@ -115,9 +118,14 @@ func isEditable(s *diagnose.System, e *loadEntry) bool {
 	return !strings.HasSuffix(e.File, ".efi") && e.Kernel.Tree == s.Files
 }
 
+// usesInitramfsTools says whether an entry boots by an initramfs of initramfs-tools, whose own program follows the command line.
+func usesInitramfsTools(s *diagnose.System, e *loadEntry) bool {
+	return len(e.Initrds) > 0 && config.FirstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs") != "" && config.FirstExisting(s.Files, "/usr/bin/dracut", "/usr/sbin/dracut") == ""
+}
+
 // needsRootArgument says whether an entry boots by an initramfs of initramfs-tools, which finds no root by itself.
 func needsRootArgument(s *diagnose.System, e *loadEntry) bool {
-	if len(e.Initrds) == 0 || config.FirstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs") == "" || config.FirstExisting(s.Files, "/usr/bin/dracut", "/usr/sbin/dracut") != "" {
+	if !usesInitramfsTools(s, e) {
 		return false
 	}
 	for _, o := range e.Options {
@@ -147,6 +155,26 @@ func rootTypeFinding(s *diagnose.System, e *loadEntry, finding argumentFinding) 
 	f := finding("root-type-wrong", 0.9, fmt.Sprintf("The file %s has the root mounted as %s, and %s holds %s.", e.File, kinds, root.Path, root.FS), "rootfstype="+kinds)
 	f.Evidence = append(f.Evidence, config.DeviceEvidence(root.Path, "its content is "+root.FS))
 	f.ByHand = "Write rootfstype=" + root.FS + " into the command line of the boot loader, or remove the argument."
+	return &f
+}
+
+// rootOptionFinding looks at rootflags=, the options with which the initramfs or the kernel mounts the root.
+func rootOptionFinding(s *diagnose.System, e *loadEntry, finding argumentFinding) *diagnose.Finding {
+	flags, set := argument(e.Options, "rootflags")
+	root := config.RootDevice(s)
+	if !set || root == nil || !config.MountableTypes[root.FS] || strings.Contains(flags, "$") {
+		return nil
+	}
+	bad, like := config.InvalidOption(&config.FstabLine{Type: root.FS, Options: strings.Split(flags, ","), Fields: 4})
+	if bad == "" {
+		return nil
+	}
+	f := finding("root-type-wrong", 0.9, fmt.Sprintf("The file %s has the root mounted with the option %s, which the %s on %s does not know.", e.File, bad, root.FS, root.Path), "rootflags="+flags)
+	f.Evidence = append(f.Evidence, config.DeviceEvidence(root.Path, "its content is "+root.FS))
+	f.ByHand = "Remove " + bad + " from rootflags= in the command line of the boot loader."
+	if like != "" {
+		f.ByHand = "Write " + like + " in place of " + bad + " into rootflags= in the command line of the boot loader."
+	}
 	return &f
 }
 
@@ -213,20 +241,17 @@ func plainArgumentFindings(s *diagnose.System, e *loadEntry, line int) []diagnos
 	var out []diagnose.Finding
 	for _, o := range e.Options {
 		name, value, _ := strings.Cut(o, "=")
-		f := diagnose.Finding{Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.9, Evidence: []diagnose.Evidence{config.FileEvidence(e.File, line, o)},
-			Repair: &diagnose.Repair{Summary: fmt.Sprintf("Remove %s from line %d of %s, and from the file that the loader's configuration is made from.", o, line, e.File),
-				Consent: diagnose.ConsentBoot, Writes: []string{e.File}}}
 		loses := ""
-		if !isEditable(s, e) {
-			f.Repair, f.ByHand = nil, fmt.Sprintf("Remove %s from the command line of the boot loader.", o)
-		}
+		f := argumentToRemove(s, e, line, o)
+		instead, stage := detour(s, e, o)
 		switch {
-		case slices.Contains([]string{"single", "emergency", "rescue", "1", "-b", "S"}, o) || (name == "systemd.unit" && slices.Contains(rescueTargets, value)) ||
-			name == "rd.break" || (name == "init" && (value == "/bin/sh" || value == "/bin/bash")):
-			f.ID, f.Title = "kernel-argument-rescue", fmt.Sprintf("Line %d of %s starts a shell for rescue instead of the system, by the argument %s.", line, e.File, o)
+		case instead != "":
+			f.ID, f.Stage, f.Title = "kernel-argument-rescue", stage, fmt.Sprintf("Line %d of %s starts %s instead of the system, by the argument %s.", line, e.File, instead, o)
 			loses = losesRescue
 		case name == "mem" && tooLittleMemory(value):
 			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Kernel, fmt.Sprintf("Line %d of %s leaves the system too little memory, by the argument %s.", line, e.File, o)
+		case name == "initramfs.runsize" && usesInitramfsTools(s, e) && tooSmallRun(value):
+			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Init, fmt.Sprintf("Line %d of %s leaves /run too little memory for a boot, by the argument %s.", line, e.File, o)
 		case (name == "hugepages" || name == "vm.nr_hugepages") && tooManyHugepages(s, e.Options, value):
 			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Kernel, fmt.Sprintf("Line %d of %s takes all memory for huge pages, by the argument %s.", line, e.File, o)
 			loses = losesHugepages
@@ -243,6 +268,81 @@ func plainArgumentFindings(s *diagnose.System, e *loadEntry, line int) []diagnos
 
 // losesRescue says what may be lost where the system starts instead of a shell for rescue.
 const losesRescue = "All services start. Someone may have kept them from starting on purpose, such as a member of a cluster."
+
+// argumentToRemove is a finding without id, stage and title about an argument without which the entry boots.
+func argumentToRemove(s *diagnose.System, e *loadEntry, line int, o string) diagnose.Finding {
+	f := diagnose.Finding{Severity: diagnose.BlocksBoot, Confidence: 0.9, Evidence: []diagnose.Evidence{config.FileEvidence(e.File, line, o)},
+		Repair: &diagnose.Repair{Summary: fmt.Sprintf("Remove %s from line %d of %s, and from the file that the loader's configuration is made from.", o, line, e.File),
+			Consent: diagnose.ConsentBoot, Writes: []string{e.File}}}
+	if !isEditable(s, e) {
+		f.Repair, f.ByHand = nil, fmt.Sprintf("Remove %s from the command line of the boot loader.", o)
+	}
+	return f
+}
+
+const rescueShell = "a shell for rescue"
+
+// shells are programs that wait for commands where a boot starts one of them as its first program.
+var shells = []string{"sh", "bash", "dash", "ash"}
+
+// breakStages are the places at which initramfs-tools, asked by break=, starts a shell.
+var breakStages = strings.Fields("top modules premount mount mountroot bottom init")
+
+// detour says what an argument starts in place of the system, and at which stage of the boot; empty where the argument leaves the boot as it is.
+func detour(s *diagnose.System, e *loadEntry, o string) (instead string, stage diagnose.Stage) {
+	name, value, hasValue := strings.Cut(o, "=")
+	switch {
+	case slices.Contains([]string{"single", "emergency", "rescue", "1", "-b", "S"}, o) || name == "systemd.unit" && slices.Contains(rescueTargets, value):
+		return rescueShell, diagnose.Target
+	case name == "rd.break":
+		return rescueShell, diagnose.Initramfs
+	case name == "break" && usesInitramfsTools(s, e) && (!hasValue || slices.ContainsFunc(strings.Split(value, ","), func(at string) bool { return slices.Contains(breakStages, at) })):
+		return rescueShell, diagnose.Initramfs
+	case name == "rdinit" && slices.Contains(shells, path.Base(value)):
+		return rescueShell, diagnose.Initramfs
+	case name == "init" && slices.Contains(shells, path.Base(value)):
+		return rescueShell, diagnose.Init
+	case name == "systemd.run" && value != "" && config.UsesSystemd(s.Files):
+		return "one command", diagnose.Target
+	}
+	return "", ""
+}
+
+// lostFileFindings looks at arguments that name files of the initramfs which the initramfs does not hold.
+func lostFileFindings(s *diagnose.System, e *loadEntry, line int) []diagnose.Finding {
+	first, hasFirst := argument(e.Options, "rdinit")
+	script, hasScript := argument(e.Options, "boot")
+	hasFirst = hasFirst && path.IsAbs(first) && needsInitramfs(rootArgument(e.Options))
+	hasScript = hasScript && script != "local" && script != "nfs" && script != "" && !strings.ContainsAny(script, "/$") && usesInitramfsTools(s, e)
+	if !hasFirst && !hasScript {
+		return nil
+	}
+	content := newEntryChecker(s).joinedInitramfs(e)
+	if content == nil || content.Damage != "" || content.NotExamined != "" {
+		return nil
+	}
+	var out []diagnose.Finding
+	lost := func(o, name, effect string) {
+		f := argumentToRemove(s, e, line, o)
+		f.ID, f.Stage = "kernel-argument-rescue", diagnose.Initramfs
+		f.Title = fmt.Sprintf("Line %d of %s names the file %s of the initramfs by the argument %s, and %s does not hold the file, so that %s.", line, e.File, name, o, e.initramfs(), effect)
+		f.Evidence = append(f.Evidence, config.FileEvidence(e.initramfs(), 0, "it holds no "+name))
+		out = append(out, f)
+	}
+	if name := strings.Trim(path.Clean(first), "/"); hasFirst && !content.Names[name] && !content.Names["usr/"+name] {
+		lost("rdinit="+first, "/"+name, "the kernel looks for the root without the initramfs")
+	}
+	if name := "scripts/" + script; hasScript && content.HasBelow("scripts/") && !content.Names[name] && !content.HasBelow(name+"/") {
+		lost("boot="+script, "/"+name, "the initramfs ends")
+	}
+	return out
+}
+
+// tooSmallRun says whether a size leaves less memory to /run than the state of udev and systemd takes.
+func tooSmallRun(value string) bool {
+	n, ok := parseBytes(value)
+	return ok && n < 1<<20
+}
 
 // parseBytes reads 512M or 0x1000.
 func parseBytes(text string) (int64, bool) {

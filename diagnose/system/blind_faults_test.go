@@ -170,8 +170,8 @@ var blindCases = []blindCase{
 	{"rootfstype-wrong", "debian-bios", diagnose.Root, diagnose.BlocksBoot, "mounted as xfs", func(m machine) {
 		kernelArgument(m, "rootfstype=xfs")
 	}},
-	{"init-argument-gone", "debian-bios", diagnose.Init, diagnose.BlocksBoot, "/sbin/init.old", func(m machine) {
-		kernelArgument(m, "init=/sbin/init.old")
+	{"init-argument-gone", "fedora-btrfs", diagnose.Init, diagnose.BlocksBoot, "/sbin/init.old", func(m machine) { // initramfs-tools starts /sbin/init then
+		m.edit("/boot/loader/entries/"+machineID+"-"+fedoraKernel+".conf", " ro ", " ro init=/sbin/init.old ")
 	}},
 	{"ifnames-argument", "debian-bios", diagnose.Network, diagnose.BlocksAccess, "", func(m machine) {
 		kernelArgument(m, "net.ifnames=0")

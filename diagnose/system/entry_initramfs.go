@@ -78,6 +78,25 @@ func (c *entryChecker) checkInitramfs(e *loadEntry, release string, finding find
 	return c.checkModules(e, joined, release, finding, rebuild)
 }
 
+// joinedInitramfs is the content of all images that an entry loads, or of the image in a unified kernel; nil where an image was not found or not read.
+func (c *entryChecker) joinedInitramfs(e *loadEntry) *config.InitramfsContent {
+	if len(e.Initrds) == 0 && e.Kernel.Found {
+		return c.unifiedInitramfs(e)
+	}
+	if len(e.Initrds) == 0 || slices.ContainsFunc(e.Initrds, func(image bootFile) bool { return !image.Found }) {
+		return nil
+	}
+	joined := &config.InitramfsContent{Names: map[string]bool{}, Modules: map[string]bool{}}
+	for _, image := range e.Initrds {
+		content := c.initramfs(image)
+		if content.Damage != "" {
+			return nil
+		}
+		joined.Add(content)
+	}
+	return joined
+}
+
 // initramfs is the last image that an entry loads: microcode comes before.
 func (e *loadEntry) initramfs() string {
 	if len(e.Initrds) == 0 {

@@ -53,10 +53,11 @@ func lookUsrLinks(s *diagnose.System) []diagnose.Finding {
 	return out
 }
 
-// initPath is the program that the kernel or the initramfs starts: the argument init=, or the first of the usual ones that is there.
+// initPath is the program that the kernel or the initramfs starts: the argument init=, or the first of the usual ones that is there. The initramfs of
+// initramfs-tools leaves an argument out that names no program; the kernel and other initramfs images stop there.
 func initPath(s *diagnose.System) string {
 	if e := defaultEntry(loadEntries(s)); e != nil {
-		if name, found := argument(e.Options, "init"); found {
+		if name, found := argument(e.Options, "init"); found && !(usesInitramfsTools(s, e) && !isProgram(s.Files, name)) {
 			return name
 		}
 	}
@@ -66,6 +67,12 @@ func initPath(s *diagnose.System) string {
 		}
 	}
 	return "/sbin/init"
+}
+
+// isProgram says whether a path leads to a file that may be executed, or to a file that could not be read.
+func isProgram(t *diagnose.Tree, name string) bool {
+	info, err := t.Stat(name)
+	return err != nil && !config.IsNotExist(err) || err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
 // lookInit follows the first program of the system to all that it needs.

@@ -131,16 +131,35 @@ func maskArgument(e *loadEntry, unit string) (line int, option string) {
 
 const selinuxPath = "/etc/selinux/config"
 
+// selinuxMode is the mode of SELinux after a start, and where it is written: the file of the system says so, and the command line is stronger. The mode
+// is empty where the kernel does not start SELinux.
+func selinuxMode(s *diagnose.System, settings []config.SettingLine) (mode config.SettingLine, at diagnose.Evidence) {
+	mode, _ = config.LastSetting(settings, "SELINUX")
+	at = config.FileEvidence(selinuxPath, mode.Line, "SELINUX="+mode.Value)
+	e := defaultEntry(loadEntries(s))
+	if e == nil {
+		return mode, at
+	}
+	on, _ := argument(e.Options, "selinux")
+	security, _ := argument(e.Options, "security")
+	modules, _ := argument(e.Options, "lsm")
+	enforcing, _ := argument(e.Options, "enforcing")
+	isStarted := mode.Value != "" || on == "1" && (security == "selinux" || slices.Contains(strings.Split(modules, ","), "selinux"))
+	switch {
+	case on == "0" || enforcing == "0" || security != "" && security != "selinux" || !isStarted || strings.EqualFold(mode.Value, "disabled"):
+		return config.SettingLine{}, at
+	case enforcing == "1":
+		mode.Value, at = "enforcing", config.FileEvidence(e.File, max(e.OptionsLine, e.Line), "enforcing=1")
+	}
+	return mode, at
+}
+
 // lookSELinux finds what keeps a system with SELinux from its boot.
 func lookSELinux(s *diagnose.System) []diagnose.Finding {
 	settings := config.ShellSettings(s.Files.Lines(selinuxPath))
-	mode, found := config.LastSetting(settings, "SELINUX")
-	if !found {
-		return nil
-	}
-	evidence := config.FileEvidence(selinuxPath, mode.Line, "SELINUX="+mode.Value)
+	mode, evidence := selinuxMode(s, settings)
 	switch strings.ToLower(mode.Value) {
-	case "disabled", "permissive":
+	case "", "disabled", "permissive":
 		return nil
 	case "enforcing":
 	default:
