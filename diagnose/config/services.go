@@ -52,6 +52,32 @@ func wantFolders(tree *diagnose.Tree) []string {
 	return out
 }
 
+// UnitLink is a link by which a unit starts another one, such as multi-user.target.wants/ssh.service.
+type UnitLink struct {
+	By, Unit string // the units' names
+	Path     string // of the link
+	Required bool   // the unit By fails where the other one fails
+}
+
+// maxUnitLinks bounds the links that are read of a system.
+const maxUnitLinks = 4096
+
+// UnitLinks are the links by which units start others that are not masked, in the order of their folders.
+func UnitLinks(tree *diagnose.Tree) []UnitLink {
+	return diagnose.Once(tree, "unit links", func() []UnitLink {
+		var out []UnitLink
+		for _, folder := range wantFolders(tree) {
+			kind := path.Ext(folder)
+			for _, link := range tree.Match(folder, "*") {
+				if len(out) < maxUnitLinks && UnitMask(tree, path.Base(link)) == "" {
+					out = append(out, UnitLink{By: strings.TrimSuffix(path.Base(folder), kind), Unit: path.Base(link), Path: link, Required: kind == ".requires"})
+				}
+			}
+		}
+		return out
+	})
+}
+
 // UnitEnabled says whether systemd starts one of the units.
 func UnitEnabled(tree *diagnose.Tree, units ...string) bool {
 	for _, unit := range units {

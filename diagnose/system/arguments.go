@@ -3,6 +3,7 @@ package system
 import (
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -446,6 +447,10 @@ func lookKernelLimits(s *diagnose.System) []diagnose.Finding {
 		{"kernel.threads-max", "allows %d threads, fewer than a boot needs", func(n int64) bool { return n > 0 && n < 100 }, diagnose.BlocksBoot},
 		// The kernel does not hold root to this limit, so the system boots and lets root in.
 		{"fs.file-max", "allows %d open files, and programs of other users than root open no more", func(n int64) bool { return n >= 0 && n < 500 }, diagnose.Degrades},
+		{"fs.nr_open", "allows each program %d open files, fewer than systemd sets for services, so that no service starts", func(n int64) bool { return n >= 64 && n < serviceFiles(s) }, diagnose.BlocksBoot},
+		{"vm.overcommit_memory", "sets the accounting of memory to %d, and what programs may ask for is too little for a boot", func(n int64) bool {
+			return n == 2 && s.Memory > 0 && commitLimit(s, settings) < leastCommit
+		}, diagnose.BlocksBoot},
 	} {
 		set, found := settings[limit.name]
 		n, err := strconv.ParseInt(set.value, 10, 64)
@@ -454,9 +459,70 @@ func lookKernelLimits(s *diagnose.System) []diagnose.Finding {
 		}
 		f := set.finding("kernel-limit-starves", fmt.Sprintf("Line %d of %s "+limit.effect+".", set.line, set.file, n))
 		f.Severity = limit.does
+		if limit.name == "vm.overcommit_memory" {
+			for _, name := range []string{"vm.overcommit_ratio", "vm.overcommit_kbytes"} {
+				if set, found := settings[name]; found {
+					f.Evidence = append(f.Evidence, config.FileEvidence(set.file, set.line, set.text))
+				}
+			}
+		}
 		out = append(out, f)
 	}
 	return out
+}
+
+// leastCommit is the memory in bytes that the programs of a small boot ask for together.
+const leastCommit = 128 << 20
+
+// commitLimit is what all programs together may ask for under vm.overcommit_memory=2, in bytes: a share of the memory, or a fixed size, and all swap.
+// The limit has no end where swap may lie in a file or in memory.
+func commitLimit(s *diagnose.System, settings map[string]sysctlSetting) int64 {
+	limit := s.Memory / 2
+	if n, err := strconv.ParseInt(settings["vm.overcommit_ratio"].value, 10, 64); err == nil && n >= 0 && n <= 1000 {
+		limit = s.Memory / 100 * n
+	}
+	if n, err := strconv.ParseInt(settings["vm.overcommit_kbytes"].value, 10, 64); err == nil && n > 0 && n < 1<<40 {
+		limit = n << 10
+	}
+	for i := range s.Devices {
+		if s.Devices[i].FS == "swap" {
+			limit += s.Devices[i].Size
+		}
+	}
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
+		if name := config.ParseDeviceName(e.Source); e.IsSwap() && name.Tag == "" {
+			return math.MaxInt64
+		}
+	}
+	if config.FirstExisting(s.Files, "/etc/systemd/zram-generator.conf", "/usr/lib/systemd/zram-generator.conf", "/etc/default/zramswap") != "" {
+		return math.MaxInt64
+	}
+	return limit
+}
+
+// serviceFiles is the hard limit of open files that systemd sets for each service; 0 for systems without systemd. The kernel refuses a limit above
+// fs.nr_open, even where it is lower than the former one.
+func serviceFiles(s *diagnose.System) int64 {
+	if !config.UsesSystemd(s.Files) {
+		return 0
+	}
+	limit := int64(512 << 10)
+	if release := systemdRelease(s.Files); release > 0 && release < 240 {
+		limit = 4096
+	}
+	for _, l := range managerDefaults(s.Files) {
+		if l.Key != "LimitNOFILE" {
+			continue
+		}
+		soft, hard, both := strings.Cut(l.Value, ":")
+		if !both {
+			hard = soft
+		}
+		if n, err := strconv.ParseInt(hard, 10, 64); err == nil {
+			limit = n
+		}
+	}
+	return limit
 }
 
 // lookBlockedDrivers finds modprobe.d files that keep the root's drivers from loading.

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,17 @@ func init() {
 		return func(m machine) {
 			m.edit("/boot/loader/entries/"+machineID+"-"+fedoraKernel+".conf", from, to)
 		}
+	}
+	write := func(name, text string) func(machine) { return func(m machine) { m.write(name, text) } }
+	link := func(folder, unit string) func(machine) {
+		return func(m machine) { m.link("/etc/systemd/system/"+folder+"/"+unit, "/etc/systemd/system/"+unit) }
+	}
+	mountUnit := func(device, condition string) func(machine) {
+		return write("/etc/systemd/system/srv-data.mount", "[Unit]\nDescription=Data\n"+condition+"\n[Mount]\nWhat="+device+"\nWhere=/srv/data\nType=ext4\n")
+	}
+	noSwap := func(m machine) {
+		m.edit("/etc/fstab", "UUID="+swapUUID+" none            swap    sw              0       0\n", "")
+		m.Devices = slices.DeleteFunc(m.Devices, func(d diagnose.Device) bool { return d.FS == "swap" })
 	}
 	blocks := diagnose.BlocksBoot
 	ruleCases = append(ruleCases, []ruleCase{
@@ -71,5 +83,36 @@ func init() {
 		{"microcode in it is compressed alone", "debian-bios", "initramfs-damaged", nearMiss, with(func(m machine) {
 			m.write("/boot/initrd.img-"+debian12, string(gzipped(cpioArchive("kernel/x86/microcode/x.bin")))+string(zstdCompressed(cpioArchive(initramfsFiles(debian12)...))))
 		})},
+
+		{"a mount unit that local-fs.target requires", "debian-bios", "fstab-device-missing", blocks, with(mountUnit("/dev/disk/by-label/DATA", ""), link("local-fs.target.requires", "srv-data.mount"))},
+		{"a mount unit that a drop-in requires", "debian-bios", "fstab-device-missing", blocks, with(mountUnit("UUID="+deadUUID, ""), write("/etc/systemd/system/sysinit.target.d/data.conf", "[Unit]\nRequires=srv-data.mount\n"))},
+		{"a mount unit that is only wanted", "debian-bios", "fstab-device-missing", nearMiss, with(mountUnit("/dev/disk/by-label/DATA", ""), link("local-fs.target.wants", "srv-data.mount"))},
+		{"a mount unit of a device that is there", "debian-bios", "fstab-device-missing", nearMiss, with(dataDisk, mountUnit("UUID="+dataUUID, ""), link("local-fs.target.requires", "srv-data.mount"))},
+		{"a mount unit with a condition", "debian-bios", "fstab-device-missing", nearMiss, with(mountUnit("/dev/disk/by-label/DATA", "ConditionPathExists=/dev/disk/by-label/DATA\n"), link("local-fs.target.requires", "srv-data.mount"))},
+		{"a mount unit of memory", "debian-bios", "fstab-device-missing", nearMiss, with(mountUnit("tmpfs", ""), link("local-fs.target.requires", "srv-data.mount"))},
+		{"the root without execution", "debian-bios", "fstab-option-invalid", blocks, with(func(m machine) { m.edit("/etc/fstab", "errors=remount-ro", "defaults,noexec,nodev,errors=remount-ro") })},
+		{"the root for users", "debian-bios", "fstab-option-invalid", blocks, with(func(m machine) { m.edit("/etc/fstab", "errors=remount-ro", "users,errors=remount-ro") })},
+		{"the root with execution again", "debian-bios", "fstab-option-invalid", nearMiss, with(func(m machine) { m.edit("/etc/fstab", "errors=remount-ro", "user,exec,errors=remount-ro") })},
+		{"another place without execution", "debian-bios", "fstab-option-invalid", nearMiss, with(write("/srv/x", ""), func(m machine) { m.add("/etc/fstab", "tmpfs /tmp tmpfs noexec 0 0\n") })},
+		{"/proc and /sys", "debian-bios", "root-folder-missing", blocks, with(func(m machine) { m.remove("/proc"); m.remove("/sys") })},
+		{"/run", "rhel-lvm", "root-folder-missing", blocks, with(func(m machine) { m.remove("/run") })},
+		{"/run, and a root for writing", "debian-bios", "root-folder-missing", nearMiss, with(func(m machine) { m.remove("/run") }, argument("rw"))},
+		{"/run of a system without systemd", "alpine-openrc", "root-folder-missing", nearMiss, with(func(m machine) { m.remove("/run") })},
+		{"nothing reads the table", "debian-bios", "crypttab-device-missing", nearMiss, with(func(m machine) { m.remove("/usr/sbin/cryptsetup") }, write("/etc/crypttab", "data UUID="+deadUUID+" none luks\n"))},
+		{"nothing reads the table, and a mount waits", "debian-bios", "crypttab-device-missing", blocks, with(func(m machine) { m.remove("/usr/sbin/cryptsetup") },
+			write("/etc/crypttab", "data UUID="+deadUUID+" none luks\n"), func(m machine) { m.add("/etc/fstab", "/dev/mapper/data /srv ext4 defaults 0 2\n") })},
+
+		{"no memory to ask for", "debian-bios", "kernel-limit-starves", blocks, with(noSwap, write("/etc/sysctl.d/90-memory.conf", "vm.overcommit_memory = 2\nvm.overcommit_ratio = 0\n"))},
+		{"a few KiB to ask for", "debian-bios", "kernel-limit-starves", blocks, with(noSwap, write("/etc/sysctl.d/90-memory.conf", "vm.overcommit_memory = 2\nvm.overcommit_kbytes = 4096\n"))},
+		{"no memory to ask for, beside swap", "debian-bios", "kernel-limit-starves", nearMiss, with(write("/etc/sysctl.d/90-memory.conf", "vm.overcommit_memory = 2\nvm.overcommit_ratio = 0\n"))},
+		{"no memory to ask for, beside a swap file", "debian-bios", "kernel-limit-starves", nearMiss, with(noSwap, func(m machine) { m.add("/etc/fstab", "/swapfile none swap sw 0 0\n") },
+			write("/etc/sysctl.d/90-memory.conf", "vm.overcommit_memory = 2\nvm.overcommit_ratio = 0\n"))},
+		{"half of the memory to ask for", "debian-bios", "kernel-limit-starves", nearMiss, with(noSwap, write("/etc/sysctl.d/90-memory.conf", "vm.overcommit_memory = 2\n"))},
+		{"a ratio that does not count", "debian-bios", "kernel-limit-starves", nearMiss, with(noSwap, write("/etc/sysctl.d/90-memory.conf", "vm.overcommit_memory = 1\nvm.overcommit_ratio = 0\n"))},
+		{"too few files for services", "debian-bios", "kernel-limit-starves", blocks, with(write("/etc/sysctl.d/90-files.conf", "fs.file-max = 65536\nfs.nr_open = 65536\n"))},
+		{"files enough for services", "debian-bios", "kernel-limit-starves", nearMiss, with(write("/etc/sysctl.d/90-files.conf", "fs.nr_open = 1048576\n"))},
+		{"few files, and services ask for fewer", "debian-bios", "kernel-limit-starves", nearMiss, with(write("/etc/sysctl.d/90-files.conf", "fs.nr_open = 65536\n"),
+			write("/etc/systemd/system.conf.d/files.conf", "[Manager]\nDefaultLimitNOFILE=1024:65536\n"))},
+		{"few files without systemd", "alpine-openrc", "kernel-limit-starves", nearMiss, with(write("/etc/sysctl.d/90-files.conf", "fs.nr_open = 65536\n"))},
 	}...)
 }

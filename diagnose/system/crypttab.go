@@ -53,6 +53,9 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 			break
 		}
 		mounts := mounts["/dev/mapper/"+c.Name]
+		if len(mounts) == 0 && !opensContainers(s.Files) {
+			continue
+		}
 		f := diagnose.Finding{Stage: diagnose.Target, Severity: cryptSeverity(s, mounts, &c), Evidence: []diagnose.Evidence{config.FileEvidence(config.CrypttabPath, c.Line, c.Text)}}
 		name, found := config.ParseDeviceName(c.Source), config.FindSource(s, c)
 		switch {
@@ -94,6 +97,13 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// opensContainers says whether the system has a program that reads /etc/crypttab: systemd's, or cryptsetup. Without such a program, a line that nothing
+// mounts is without effect.
+func opensContainers(t *diagnose.Tree) bool {
+	return config.FirstExisting(t, "/usr/sbin/cryptsetup", "/sbin/cryptsetup", "/usr/bin/systemd-cryptsetup", "/usr/lib/systemd/systemd-cryptsetup", "/lib/systemd/systemd-cryptsetup",
+		"/usr/lib/systemd/system-generators/systemd-cryptsetup-generator", "/lib/systemd/system-generators/systemd-cryptsetup-generator") != ""
 }
 
 // onlyLocked: what was not examined are containers that crypttab itself would open, so none of them hides another container of crypttab.

@@ -242,7 +242,9 @@ func newInstalled() *installed {
 	in.folder("/etc", 0o755, diagnose.Owner{})
 	in.folder("/etc/ssh", 0o755, diagnose.Owner{})
 	in.folder("/tmp", fs.ModeSticky|0o777, diagnose.Owner{})
-	in.folder("/usr", 0o755, diagnose.Owner{})
+	for _, name := range []string{"/usr", "/proc", "/sys", "/dev", "/run"} {
+		in.folder(name, 0o755, diagnose.Owner{})
+	}
 	return in
 }
 
@@ -259,7 +261,7 @@ func (in *installed) usrmerge(arch uint16) {
 	}
 	in.link("/lib64", "usr/lib64")
 	in.writeMode("/usr/lib64/ld-linux-x86-64.so.2", elfFile(arch, ""), 0o755)
-	for _, name := range []string{"/usr/bin/bash", "/usr/sbin/sshd", "/usr/bin/mount", "/usr/sbin/nologin", "/usr/lib/systemd/systemd", "/usr/sbin/fsck", "/usr/bin/ssh-keygen"} {
+	for _, name := range []string{"/usr/bin/bash", "/usr/sbin/sshd", "/usr/bin/mount", "/usr/sbin/nologin", "/usr/lib/systemd/systemd", "/usr/sbin/fsck", "/usr/bin/ssh-keygen", "/usr/sbin/cryptsetup"} {
 		in.writeMode(name, elfFile(arch, "/lib64/ld-linux-x86-64.so.2"), 0o755)
 	}
 	in.writeMode("/usr/bin/sudo", elfFile(arch, "/lib64/ld-linux-x86-64.so.2"), fs.ModeSetuid|0o755)

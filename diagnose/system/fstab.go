@@ -75,7 +75,7 @@ func lookMountDevices(s *diagnose.System) []diagnose.Finding {
 			out = append(out, *f)
 		}
 	}
-	return out
+	return append(out, lookMountUnits(s)...)
 }
 
 // lookDevice finds entries whose device is not there, and those that name a disk by the order of discovery.

@@ -73,6 +73,13 @@ func lookMountLine(s *diagnose.System, e *config.FstabLine, found []*diagnose.De
 			}
 		}
 	}
+	if e.Target == "/" || e.Target == "/usr" {
+		if option := noExecution(e); option != "" {
+			f := finding("fstab-option-invalid", fmt.Sprintf("Line %d of /etc/fstab mounts %s with the option %s, under which no program of the system starts.", e.Line, e.Place(), option), 0.95)
+			f.Repair, f.ByHand = nil, fmt.Sprintf("Remove the option %s from line %d of /etc/fstab.", option, e.Line)
+			return f
+		}
+	}
 	if bad, like := config.InvalidOption(e); bad != "" {
 		f := finding("fstab-option-invalid", fmt.Sprintf("Line %d of /etc/fstab mounts %s with the option %s, which %s does not know.", e.Line, e.Place(), bad, e.Type), 0.6)
 		if like != "" {
@@ -104,6 +111,21 @@ func mayBeOther(s *diagnose.System, e *config.FstabLine) bool {
 		}
 	}
 	return disks > 1 && config.ParseDeviceName(e.Source).Kernel
+}
+
+// noExecution is the option that keeps programs of a mount from starting; empty where they start. The options user and users imply noexec, and a later
+// exec takes noexec back.
+func noExecution(e *config.FstabLine) string {
+	out := ""
+	for _, option := range e.Options {
+		switch option {
+		case "noexec", "user", "users":
+			out = option
+		case "exec":
+			out = ""
+		}
+	}
+	return out
 }
 
 // maxMountTypes bounds the types of one entry that are looked for.

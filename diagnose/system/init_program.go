@@ -15,6 +15,7 @@ import (
 func initRules() []diagnose.Rule {
 	return []diagnose.Rule{
 		{IDs: []string{"usr-link-missing"}, Files: true, Look: lookUsrLinks},
+		{IDs: []string{"root-folder-missing"}, Files: true, Look: lookRootFolders},
 		{IDs: []string{"preload-library-broken"}, Files: true, Look: lookPreload},
 		{IDs: []string{"init-missing", "init-not-executable", "init-foreign", "init-interpreter-missing", "init-library-missing"}, Files: true, Look: lookInit},
 	}
@@ -51,6 +52,29 @@ func lookUsrLinks(s *diagnose.System) []diagnose.Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// lookRootFolders finds a root without the folders at which the boot mounts the file systems of the kernel. systemd makes a missing folder itself, but
+// the root is read-only then, unless the kernel was told to mount the root for writing.
+func lookRootFolders(s *diagnose.System) []diagnose.Finding {
+	e := defaultEntry(loadEntries(s))
+	if !config.UsesSystemd(s.Files) || e == nil || e.Loader == bySystemdBoot || slices.Contains(e.Options, "rw") {
+		return nil
+	}
+	f := diagnose.Finding{ID: "root-folder-missing", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.9}
+	var missing []string
+	for _, name := range []string{"/proc", "/sys", "/dev", "/run"} {
+		if _, err := s.Files.Stat(name); config.IsNotExist(err) {
+			missing = append(missing, name)
+			f.Evidence = append(f.Evidence, config.FileEvidence(name, 0, "it does not exist"))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	f.Title = fmt.Sprintf("The root lacks %s, where systemd mounts the file systems of the kernel, so that systemd stops.", strings.Join(missing, " and "))
+	f.ByHand = "Make the folders in the root, owned by root and with the mode 0755: mkdir " + strings.Join(missing, " ") + ". A copy of a system has to hold them as empty folders."
+	return []diagnose.Finding{f}
 }
 
 // initPath is the program that the kernel or the initramfs starts: the argument init=, or the first of the usual ones that is there. The initramfs of
