@@ -39,6 +39,18 @@ func init() {
 		m.edit("/etc/fstab", "UUID="+swapUUID+" none            swap    sw              0       0\n", "")
 		m.Devices = slices.DeleteFunc(m.Devices, func(d diagnose.Device) bool { return d.FS == "swap" })
 	}
+	started := func(name, target, text string) func(machine) {
+		return func(m machine) {
+			m.write("/etc/systemd/system/"+name+".service", text)
+			link(target+".wants", name+".service")(m)
+		}
+	}
+	waiting := func(loop, limit string) string {
+		return "[Unit]\nDefaultDependencies=no\nBefore=sysinit.target\n[Service]\nType=oneshot\nRemainAfterExit=yes\n" + limit + "ExecStart=/bin/sh -c \"" + loop + "\"\n"
+	}
+	cron := func(m machine) {
+		enableUnit(m, "cron.service")
+	}
 	blocks := diagnose.BlocksBoot
 	ruleCases = append(ruleCases, []ruleCase{
 		{"break", "debian-bios", "kernel-argument-rescue", blocks, with(argument("break"))},
@@ -114,5 +126,45 @@ func init() {
 		{"few files, and services ask for fewer", "debian-bios", "kernel-limit-starves", nearMiss, with(write("/etc/sysctl.d/90-files.conf", "fs.nr_open = 65536\n"),
 			write("/etc/systemd/system.conf.d/files.conf", "[Manager]\nDefaultLimitNOFILE=1024:65536\n"))},
 		{"few files without systemd", "alpine-openrc", "kernel-limit-starves", nearMiss, with(write("/etc/sysctl.d/90-files.conf", "fs.nr_open = 65536\n"))},
+
+		{"a unit that restarts the machine", "debian-bios", "shutdown-at-boot", blocks, with(started("once", "multi-user.target", "[Service]\nType=oneshot\nExecStart=/usr/bin/systemctl --no-block reboot\n"))},
+		{"a unit that restarts the machine by a shell", "debian-bios", "shutdown-at-boot", blocks, with(started("once", "multi-user.target", "[Service]\nExecStart=/bin/sh -c \"sleep 30; /sbin/shutdown -r now\"\n"))},
+		{"a unit that restarts the machine by a script", "rhel-lvm", "shutdown-at-boot", blocks, with(started("once", "basic.target", "[Service]\nExecStart=/usr/local/sbin/once\n"),
+			write("/usr/local/sbin/once", "#!/bin/bash\n# first start\nif [ -x /usr/bin/true ]; then\n  echo done\nfi\ninit 6\n"))},
+		{"a unit whose end switches the machine off", "debian-bios", "shutdown-at-boot", blocks, with(started("once", "multi-user.target", "[Unit]\nSuccessAction=poweroff\n[Service]\nType=oneshot\nExecStart=/usr/bin/true\n"))},
+		{"a timer soon after each start", "debian-bios", "shutdown-at-boot", blocks, with(write("/etc/systemd/system/off.timer", "[Timer]\nOnBootSec=5min\n"), link("timers.target.wants", "off.timer"),
+			write("/etc/systemd/system/off.service", "[Service]\nExecStart=/usr/sbin/poweroff\n"))},
+		{"a timer of the night", "debian-bios", "shutdown-at-boot", nearMiss, with(write("/etc/systemd/system/off.timer", "[Timer]\nOnCalendar=03:00\nOnBootSec=2h\n"), link("timers.target.wants", "off.timer"),
+			write("/etc/systemd/system/off.service", "[Service]\nExecStart=/usr/sbin/poweroff\n"))},
+		{"a unit with a condition", "debian-bios", "shutdown-at-boot", nearMiss, with(started("once", "multi-user.target", "[Unit]\nConditionFirstBoot=yes\n[Service]\nExecStart=/usr/bin/systemctl reboot\n"))},
+		{"a unit that is not enabled", "debian-bios", "shutdown-at-boot", nearMiss, with(write("/etc/systemd/system/once.service", "[Service]\nExecStart=/usr/bin/systemctl reboot\n"))},
+		{"a unit of the end", "debian-bios", "shutdown-at-boot", nearMiss, with(started("once", "poweroff.target", "[Service]\nExecStart=/usr/bin/systemctl reboot\n"))},
+		{"a script with a condition", "debian-bios", "shutdown-at-boot", nearMiss, with(started("once", "multi-user.target", "[Service]\nExecStart=/usr/local/sbin/once\n"),
+			write("/usr/local/sbin/once", "#!/bin/sh\n[ -e /var/lib/once ] && exit 0\ntouch /var/lib/once\nreboot\n"))},
+		{"a script that may restart the machine", "debian-bios", "shutdown-at-boot", nearMiss, with(started("once", "multi-user.target", "[Service]\nExecStart=/usr/local/sbin/once\n"),
+			write("/usr/local/sbin/once", "#!/bin/sh\nrestart() {\n  reboot\n}\nif test -e /reboot; then reboot; fi\ntest -e /reboot &&\n  reboot\n"))},
+		{"a script with a text", "debian-bios", "shutdown-at-boot", nearMiss, with(started("once", "multi-user.target", "[Service]\nExecStart=/usr/local/sbin/once\n"),
+			write("/usr/local/sbin/once", "#!/bin/sh\necho \"\nreboot\n\"\n"))},
+		{"a unit that only warns", "debian-bios", "shutdown-at-boot", nearMiss, with(started("once", "multi-user.target", "[Service]\nExecStart=/sbin/shutdown -k now\nExecStart=/sbin/shutdown 22:00\nExecStart=/sbin/reboot --wtmp-only\n"))},
+		{"rc.local", "debian-bios", "shutdown-at-boot", blocks, with(func(m machine) { m.program("/etc/rc.local", "#!/bin/sh -e\n/usr/bin/true\nreboot\nexit 0\n") })},
+		{"rc.local that nobody may run", "debian-bios", "shutdown-at-boot", nearMiss, with(write("/etc/rc.local", "#!/bin/sh -e\nreboot\nexit 0\n"))},
+		{"rc.local after its end", "debian-bios", "shutdown-at-boot", nearMiss, with(func(m machine) { m.program("/etc/rc.local", "#!/bin/sh -e\nexit 0\nreboot\n") })},
+		{"a job of each minute", "debian-bios", "shutdown-at-boot", blocks, with(cron, write("/etc/cron.d/nightly-off", "# switch off at night\nSHELL=/bin/sh\n* * * * * root /usr/sbin/shutdown -h now\n"))},
+		{"a job of each start", "rhel-lvm", "shutdown-at-boot", blocks, with(cron, func(m machine) {
+			m.writeMode("/var/spool/cron/root", "@reboot sleep 60 && /sbin/poweroff\n@reboot /sbin/poweroff\n", 0o600)
+		})},
+		{"a job of the night", "debian-bios", "shutdown-at-boot", nearMiss, with(cron, write("/etc/cron.d/nightly-off", "0 3 * * * root /usr/sbin/shutdown -h now\n* 3 * * * root /sbin/reboot\n"))},
+		{"a job of a user who may not", "debian-bios", "shutdown-at-boot", nearMiss, with(cron, write("/etc/cron.d/nightly-off", "* * * * * alice /usr/sbin/shutdown -h now\n"))},
+		{"a job without cron", "debian-bios", "shutdown-at-boot", nearMiss, with(write("/etc/cron.d/nightly-off", "* * * * * root /usr/sbin/shutdown -h now\n"))},
+		{"a job in a file that cron does not read", "debian-bios", "shutdown-at-boot", nearMiss, with(cron, write("/etc/cron.d/nightly-off.dpkg-old", "* * * * * root /usr/sbin/shutdown -h now\n"))},
+		{"a job with a condition", "debian-bios", "shutdown-at-boot", nearMiss, with(cron, write("/etc/cron.d/nightly-off", "*/5 * * * * root test -e /run/idle && /usr/sbin/shutdown -h now\n"))},
+
+		{"a device that never comes", "debian-bios", "unit-waits-at-boot", blocks, with(started("wait", "sysinit.target", waiting("until [ -b /dev/disk/by-label/DATA ]; do sleep 2; done", "")))},
+		{"a device that never comes, in other words", "debian-bios", "unit-waits-at-boot", blocks, with(started("wait", "sysinit.target", waiting("while ! test -e /dev/disk/by-uuid/"+deadUUID+"; do sleep 1; done", "")))},
+		{"a device that is there", "debian-bios", "unit-waits-at-boot", nearMiss, with(started("wait", "sysinit.target", waiting("until [ -b /dev/disk/by-uuid/"+rootUUID+" ]; do sleep 2; done", "")))},
+		{"a device that never comes, for a time", "debian-bios", "unit-waits-at-boot", nearMiss, with(started("wait", "sysinit.target", waiting("until [ -b /dev/disk/by-label/DATA ]; do sleep 2; done", "TimeoutStartSec=30\n")))},
+		{"a device that never comes, and nothing waits", "debian-bios", "unit-waits-at-boot", nearMiss, with(started("wait", "multi-user.target",
+			strings.ReplaceAll(waiting("until [ -b /dev/disk/by-label/DATA ]; do sleep 2; done", ""), "Before=sysinit.target\n", "")))},
+		{"a loop that ends", "debian-bios", "unit-waits-at-boot", nearMiss, with(started("wait", "sysinit.target", waiting("until [ -b /dev/disk/by-label/DATA ]; do sleep 2; n=$((n+1)); [ $n = 9 ] && break; done", "")))},
 	}...)
 }

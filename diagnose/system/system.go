@@ -16,5 +16,5 @@ func Rules() []diagnose.Rule {
 // bootRules are about the stages from firmware to target.
 func bootRules() []diagnose.Rule {
 	return slices.Concat(fstabRules(), cryptRules(), spaceRules(), storageRules(), unitRules(), grubRules(), grubModuleRules(), entryRules(),
-		argumentRules(), initRules(), packageRules(), fileSystemRules(), firmwareRules(), secureBootRules(), bootSectorRules(), crashRules())
+		argumentRules(), initRules(), startJobRules(), packageRules(), fileSystemRules(), firmwareRules(), secureBootRules(), bootSectorRules(), crashRules())
 }
