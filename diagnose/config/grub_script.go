@@ -11,9 +11,10 @@ import (
 type GrubCommand struct {
 	Words []string // without quotes; variables stay as $name
 	Line  int      // from 1
+	File  string   // a file that the script reads by source; empty for the script itself
 	// Entry numbers the menuentry that holds the command, from 1; 0 outside of any.
 	Entry int
-	// Depth is how many if, while, for and function blocks and submenus surround it.
+	// Depth is how many if, while, for and function blocks and submenus surround it in its file.
 	Depth int
 }
 
@@ -21,6 +22,9 @@ type GrubCommand struct {
 type GrubMenuEntry struct {
 	Title, ID string
 	Line      int
+	File      string // as that of a command
+	// Restricted: where the variable superusers is set, GRUB asks for a name and a password before it starts the entry or opens a submenu around it.
+	Restricted bool
 	// Path is by what each menu on the way names the next one, and at last the entry: its number, title and id.
 	Path [][3]string
 	// Whole: the entry and all that surrounds it are closed, so that GRUB shows it.
@@ -153,17 +157,21 @@ type grubBlock struct {
 	line  int
 	entry int  // the number of the menuentry that it is, or 0
 	menu  bool // a submenu
+	// restricted: it is a submenu or an entry that GRUB opens for some users only.
+	restricted bool
 }
 
+// GrubReader returns the file that a script names by source, and its text; false where the file is not read. The name has its variables as $name.
+type GrubReader func(name string) (file, text string, found bool)
+
 // ParseGrub reads a grub.cfg. It follows quotes, braces, and if, while, until and for; it does not evaluate conditions.
-func ParseGrub(text string) *GrubScript {
-	p := grubParser{script: &GrubScript{}, counts: []int{0}}
-	ended := false
-	count, bad := scanGrub(text, func(t grubToken) bool {
-		p.accept(t)
-		ended = p.script.Error != "" || len(p.script.Entries) >= maxGrubEntries
-		return !ended
-	})
+func ParseGrub(text string) *GrubScript { return ParseGrubFiles(text, nil) }
+
+// ParseGrubFiles reads a grub.cfg as ParseGrub does, and the files that it names by source where they are read. What is wrong in such a file ends that
+// file only.
+func ParseGrubFiles(text string, read GrubReader) *GrubScript {
+	p := grubParser{script: &GrubScript{}, counts: []int{0}, read: read}
+	count, bad, ended := p.scan(text)
 	if ended {
 		return p.script
 	}
@@ -179,6 +187,42 @@ func ParseGrub(text string) *GrubScript {
 	return p.script
 }
 
+// scan accepts the tokens of a text. ended: an error or a bound ended the script before the text ended.
+func (p *grubParser) scan(text string) (count, bad int, ended bool) {
+	count, bad = scanGrub(text, func(t grubToken) bool {
+		p.accept(t)
+		ended = p.script.Error != "" || len(p.script.Entries) >= maxGrubEntries
+		return !ended
+	})
+	return count, bad, ended
+}
+
+// maxGrubSources bounds how many files a script reads by source.
+const maxGrubSources = 8
+
+// source reads a file in the place of the command that names it: its entries follow those before, in the menu that is open.
+func (p *grubParser) source(name string) {
+	if p.sources++; p.read == nil || p.sources > maxGrubSources {
+		return
+	}
+	file, text, found := p.read(name)
+	if !found {
+		return
+	}
+	inner := grubParser{script: &GrubScript{Entries: p.script.Entries}, names: p.names, counts: p.counts, file: file, outer: append(slices.Clone(p.outer), p.stack...)}
+	if _, _, ended := inner.scan(text); !ended {
+		inner.end()
+	}
+	whole := len(p.stack) == 0
+	for i := len(p.script.Entries); i < len(inner.script.Entries); i++ {
+		if inner.script.Entries[i].Whole && !whole { // until what surrounds the command is closed
+			inner.script.Entries[i].Whole = false
+			p.pending = append(p.pending, i)
+		}
+	}
+	p.script.Entries, p.script.Commands, p.counts = inner.script.Entries, append(p.script.Commands, inner.script.Commands...), inner.counts[:len(p.counts)]
+}
+
 type grubParser struct {
 	script  *GrubScript
 	stack   []grubBlock
@@ -188,6 +232,10 @@ type grubParser struct {
 	inFor   bool
 	names   [][3]string // of the submenus that are open
 	counts  []int       // of entries in each menu that is open
+	read    GrubReader
+	sources int
+	file    string      // that is read by source; empty for the script itself
+	outer   []grubBlock // that are open around the file
 }
 
 func (p *grubParser) fail(t grubToken) {
@@ -298,10 +346,11 @@ func (p *grubParser) openBrace(t grubToken) {
 			p.script.Error, p.script.ErrorLine = fmt.Sprintf("the title of an entry is longer than %d bytes", maxGrubPath), p.line
 			return
 		}
+		block.restricted = isRestricted(p.words[1:]) || slices.ContainsFunc(slices.Concat(p.outer, p.stack), func(b grubBlock) bool { return b.menu && b.restricted })
 		if block.menu = p.words[0] == "submenu"; block.menu {
 			p.names, p.counts = append(p.names, name), append(p.counts, 0)
 		} else {
-			e := GrubMenuEntry{Title: name[1], ID: name[2], Line: p.line, Path: append(slices.Clone(p.names), name)}
+			e := GrubMenuEntry{Title: name[1], ID: name[2], Line: p.line, File: p.file, Restricted: block.restricted, Path: append(slices.Clone(p.names), name)}
 			p.script.Entries = append(p.script.Entries, e)
 			p.pending = append(p.pending, len(p.script.Entries)-1)
 			block.entry = len(p.script.Entries)
@@ -319,7 +368,7 @@ func (p *grubParser) end() {
 	if p.words[0] == "menuentry" || p.words[0] == "submenu" {
 		p.script.Error, p.script.ErrorLine = "the "+p.words[0]+" has no commands in braces", p.line
 	}
-	c := GrubCommand{Words: slices.Clone(p.words), Line: p.line}
+	c := GrubCommand{Words: slices.Clone(p.words), Line: p.line, File: p.file}
 	for _, b := range p.stack {
 		c.Entry = max(c.Entry, b.entry)
 		if b.entry == 0 {
@@ -328,6 +377,17 @@ func (p *grubParser) end() {
 	}
 	p.words = nil
 	p.script.Commands = append(p.script.Commands, c)
+	if (c.Words[0] == "source" || c.Words[0] == ".") && len(c.Words) > 1 && c.Entry == 0 {
+		p.source(c.Words[1])
+	}
+}
+
+// isRestricted says whether the options of an entry or a submenu leave it to superusers, and to the users that --users names. An option in a variable may
+// be --unrestricted.
+func isRestricted(options []string) bool {
+	return !slices.ContainsFunc(options, func(o string) bool {
+		return o == "--unrestricted" || strings.HasPrefix(o, "$") && o != "$menuentry_id_option"
+	})
 }
 
 // GrubSearch returns what a search command on a line of a grub.cfg looks for: UUID or LABEL, and its value; both are empty where it looks for neither.

@@ -52,7 +52,7 @@ func lookArguments(s *diagnose.System) []diagnose.Finding {
 	if len(out) == 0 {
 		return nil
 	}
-	if other := newEntryChecker(s).wholeEntry(entries, e); other != nil {
+	if other := newEntryChecker(s).wholeEntry(entries, e); other != nil && !e.IsSourced {
 		proposeEntry(out, other)
 	}
 	return out

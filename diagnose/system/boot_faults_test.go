@@ -51,6 +51,12 @@ func init() {
 	cron := func(m machine) {
 		enableUnit(m, "cron.service")
 	}
+	before := func(text string) func(machine) {
+		return func(m machine) { m.write("/boot/grub/grub.cfg", text+string(m.files["boot/grub/grub.cfg"].Data)) }
+	}
+	custom := func(more string) func(machine) {
+		return write("/boot/grub/custom.cfg", "menuentry \"Rescue image\" {\n\tlinux /boot/rescue/vmlinuz root=/dev/ram0 rw\n\tinitrd /boot/rescue/initrd.img\n}\n"+more)
+	}
 	blocks := diagnose.BlocksBoot
 	ruleCases = append(ruleCases, []ruleCase{
 		{"break", "debian-bios", "kernel-argument-rescue", blocks, with(argument("break"))},
@@ -166,5 +172,24 @@ func init() {
 		{"a device that never comes, and nothing waits", "debian-bios", "unit-waits-at-boot", nearMiss, with(started("wait", "multi-user.target",
 			strings.ReplaceAll(waiting("until [ -b /dev/disk/by-label/DATA ]; do sleep 2; done", ""), "Before=sysinit.target\n", "")))},
 		{"a loop that ends", "debian-bios", "unit-waits-at-boot", nearMiss, with(started("wait", "sysinit.target", waiting("until [ -b /dev/disk/by-label/DATA ]; do sleep 2; n=$((n+1)); [ $n = 9 ] && break; done", "")))},
+
+		{"the folder of all modules", "debian-bios", "grub-module-missing", blocks, with(func(m machine) { m.remove("/boot/grub/i386-pc") })},
+		{"the folder of all modules, beside another system", "debian-bios", "grub-module-missing", diagnose.Degrades, with(dataDisk, func(m machine) { m.remove("/boot/grub/i386-pc") })},
+		{"the folder of all modules of another platform", "debian-bios", "grub-module-missing", nearMiss, with(write("/boot/grub/x86_64-efi/normal.mod", ""), func(m machine) { m.remove("/boot/grub/i386-pc") })},
+		{"the folder of all modules, and /boot is not mounted", "debian-bios", "grub-module-missing", nearMiss, with(func(m machine) { m.remove("/boot/grub/i386-pc") },
+			func(m machine) { m.add("/etc/fstab", "UUID="+deadUUID+" /boot ext4 defaults 0 2\n") })},
+		{"a symbol that nothing has", "debian-bios", "grub-modules-foreign", blocks, with(write("/boot/grub/i386-pc/normal.mod", grubModule("normal", grubRelease, "grub_boot_start", "grub_callok")))},
+		{"a symbol of another module", "debian-bios", "grub-modules-foreign", nearMiss, with(write("/boot/grub/i386-pc/normal.mod", grubModule("normal", grubRelease, "grub_boot_start", "grub_ext2_start")))},
+		{"a password before the default entry", "debian-bios", "grub-menu-waits", blocks, with(before("set superusers=\"admin\"\nexport superusers\npassword admin x\n"))},
+		{"a password, and anybody starts the default entry", "debian-bios", "grub-menu-waits", nearMiss, with(before("set superusers=\"admin\"\npassword admin x\n"), func(m machine) {
+			m.write("/boot/grub/grub.cfg", strings.ReplaceAll(string(m.files["boot/grub/grub.cfg"].Data), " --class gnu-linux ", " --class gnu-linux --unrestricted "))
+		})},
+		{"a password for a user whom a condition names", "debian-bios", "grub-menu-waits", nearMiss, with(before("if [ -f ${prefix}/user.cfg ]; then\nset superusers=\"root\"\nfi\n"))},
+		{"a timeout of a file beside the menu", "debian-bios", "grub-menu-waits", nearMiss, with(write("/boot/grub/custom.cfg", "set timeout=10\n"))},
+		{"the default entry of custom.cfg", "debian-bios", "kernel-missing", blocks, with(custom("set default=\"Rescue image\"\n"))},
+		{"the default entry of custom.cfg, by its number", "debian-bios", "kernel-missing", blocks, with(custom("set default=2\n"))},
+		{"an entry of custom.cfg", "debian-bios", "kernel-missing", nearMiss, with(custom(""))},
+		{"an entry of a file that the menu does not read", "debian-bios", "kernel-missing", nearMiss, with(write("/boot/grub/other.cfg", "menuentry x {\n linux /boot/x\n}\nset default=x\n"))},
+		{"custom.cfg ends early", "debian-bios", "grub-config-invalid", nearMiss, with(write("/boot/grub/custom.cfg", "menuentry x {\n"))},
 	}...)
 }

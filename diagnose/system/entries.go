@@ -59,7 +59,7 @@ func lookEntries(s *diagnose.System) []diagnose.Finding {
 		case len(found) > 0:
 			out = append(out, diagnose.Finding{ID: "boot-entry-broken", Stage: diagnose.Loader, Severity: diagnose.Info, Confidence: found[0].Confidence,
 				Title: fmt.Sprintf("The entry %q, which is not the default one, does not boot: %s", entryName(e), lowerFirst(found[0].Title)), Evidence: found[0].Evidence})
-		case broken && len(argumentFindings(s, e)) == 0:
+		case broken && !first.IsSourced && len(argumentFindings(s, e)) == 0:
 			proposeEntry(out, e)
 			broken = false
 		}

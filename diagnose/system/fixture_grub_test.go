@@ -14,12 +14,29 @@ import (
 // grubRelease is that of the modules and core images of the fixtures.
 const grubRelease = "2.06-13+deb12u1"
 
-// grubModule is a module of GRUB: an ELF file of 32 bits with its name and the text of its release.
-func grubModule(name, release string) string {
+// grubModule is a module of GRUB: an ELF file of 32 bits with its name, the text of its release, a symbol of its own and the symbols that it needs.
+func grubModule(name, release string, needs ...string) string {
 	le := binary.LittleEndian
 	text := name + "\x00"
-	names := "\x00.modname\x00.shstrtab\x00"
+	names := "\x00.modname\x00.shstrtab\x00.symtab\x00.strtab\x00"
+	symbols, strings := make([]byte, 16), "\x00"
+	symbol := func(name string, section uint16) {
+		entry := make([]byte, 16)
+		le.PutUint32(entry, uint32(len(strings)))
+		entry[12] = 1 << 4 // global
+		le.PutUint16(entry[14:], section)
+		symbols, strings = append(symbols, entry...), strings+name+"\x00"
+	}
+	symbol("grub_"+name+"_start", 1)
+	for _, name := range needs {
+		symbol(name, 0)
+	}
 	body := text + names + "release " + release + "\x00"
+	for len(body)%4 != 0 {
+		body += "\x00"
+	}
+	atSymbols := 52 + len(body)
+	body += string(symbols) + strings
 	for len(body)%4 != 0 {
 		body += "\x00"
 	}
@@ -31,19 +48,24 @@ func grubModule(name, release string) string {
 	le.PutUint32(b[32:], uint32(52+len(body)))
 	le.PutUint16(b[40:], 52)
 	le.PutUint16(b[46:], 40)
-	le.PutUint16(b[48:], 3)
+	le.PutUint16(b[48:], 5)
 	le.PutUint16(b[50:], 2)
 	b = append(b, body...)
-	section := func(name, kind, offset, size int) {
+	section := func(name, kind, offset, size, link int) {
 		s := make([]byte, 40)
-		for i, v := range []int{name, kind, 0, 0, offset, size, 0, 0, 1, 0} {
+		for i, v := range []int{name, kind, 0, 0, offset, size, link, 1, 1, 0} {
 			le.PutUint32(s[4*i:], uint32(v))
+		}
+		if kind == 2 {
+			le.PutUint32(s[36:], 16)
 		}
 		b = append(b, s...)
 	}
-	section(0, 0, 0, 0)
-	section(1, 1, 52, len(text))
-	section(10, 3, 52+len(text), len(names))
+	section(0, 0, 0, 0, 0)
+	section(1, 1, 52, len(text), 0)
+	section(10, 3, 52+len(text), len(names), 0)
+	section(20, 2, atSymbols, len(symbols), 4)
+	section(28, 3, atSymbols+len(symbols), len(strings), 0)
 	return string(b)
 }
 

@@ -46,6 +46,8 @@ func grubFolder(s *diagnose.System, platform string) string {
 type grubImage struct {
 	device  *diagnose.Device
 	modules map[string][]byte
+	// kernel is the unpacked core image, with the names of its symbols and those of the modules in it; nil where it could not be unpacked.
+	kernel []byte
 	// other: the core image on the disk differs from the file core.img beside the modules.
 	other bool
 }
@@ -78,7 +80,7 @@ func readGrubCore(s *diagnose.System, d *diagnose.Device, folder string) *grubIm
 	}
 	kernel, err := config.UnpackLZMA(readPiece(d.Content, next*512+before, int(packed)), int(unpacked))
 	if err == nil {
-		core.modules = embeddedModules(kernel)
+		core.modules, core.kernel = embeddedModules(kernel), kernel
 	}
 	return core
 }
@@ -178,18 +180,16 @@ var bootCommands = strings.Fields("linux initrd linux16 initrd16 linuxefi initrd
 // their names; what is in the core image is left out.
 func neededModules(s *diagnose.System, core *grubImage, needs map[string][]string, brings map[string]string) []string {
 	open := []string{"normal"}
-	if file, found := grubConfigPath(s); found {
-		if text, err := s.Files.Read(file); err == nil {
-			script, first := config.ParseGrub(string(text)), defaultEntry(grubEntries(s))
-			for _, c := range script.Commands {
-				isDefault := first != nil && c.Entry != 0 && c.Line == first.Line
-				if module := brings[c.Words[0]]; module != "" && (c.Words[0] == "blscfg" || c.Words[0] == "configfile" && c.Entry == 0 || isDefault && slices.Contains(bootCommands, c.Words[0])) {
-					open = append(open, module)
-				}
+	if script, file := grubScript(s); script != nil {
+		first := defaultEntry(grubEntries(s))
+		for _, c := range script.Commands {
+			isDefault := first != nil && c.Entry != 0 && c.Line == first.Line && config.FirstText(c.File, file) == first.File
+			if module := brings[c.Words[0]]; module != "" && (c.Words[0] == "blscfg" || c.Words[0] == "configfile" && c.Entry == 0 || isDefault && slices.Contains(bootCommands, c.Words[0])) {
+				open = append(open, module)
 			}
-			if first != nil && len(first.Initrds) > 0 && brings["initrd"] != "" {
-				open = append(open, brings["initrd"])
-			}
+		}
+		if first != nil && len(first.Initrds) > 0 && brings["initrd"] != "" {
+			open = append(open, brings["initrd"])
 		}
 	}
 	wanted := map[string]bool{}
@@ -209,8 +209,11 @@ func neededModules(s *diagnose.System, core *grubImage, needs map[string][]strin
 // another release than the core image stops GRUB.
 func lookGrubModules(s *diagnose.System) []diagnose.Finding {
 	folder := grubFolder(s, "i386-pc")
-	if s.Firmware.UEFI || folder == "" {
+	if s.Firmware.UEFI {
 		return nil
+	}
+	if folder == "" {
+		return missingFolder(s)
 	}
 	for _, d := range bootDisks(s) {
 		core := readGrubCore(s, d, folder)
@@ -225,6 +228,7 @@ func lookGrubModules(s *diagnose.System) []diagnose.Finding {
 			func() *diagnose.Finding { return missingModule(s, core, folder, neededModules(s, core, needs, brings)) },
 			func() *diagnose.Finding { return missingLists(s, core, folder, brings) },
 			func() *diagnose.Finding { return foreignModule(s, core, folder) },
+			func() *diagnose.Finding { return unfitModule(s, core, folder, neededModules(s, core, needs, brings)) },
 		} {
 			f := look()
 			if f == nil {
@@ -327,6 +331,107 @@ func foreignModule(s *diagnose.System, core *grubImage, folder string) *diagnose
 	f.Evidence = []diagnose.Evidence{config.DeviceEvidence(core.device.Path, "its core image holds other modules than the folder: "+strings.Join(differ[:min(len(differ), 12)], ", ")),
 		config.FileEvidence(file, 0, "it differs from the module in the core image")}
 	return f
+}
+
+// missingFolder is a finding where GRUB starts from a disk and the folder of its modules is gone as a whole. The disk may start the GRUB of another
+// system where a partition of the disk is not of this system.
+func missingFolder(s *diagnose.System) []diagnose.Finding {
+	file, found := grubConfigPath(s)
+	folder := path.Dir(file)
+	if !found || isBootHidden(s) || !strings.HasPrefix(folder, "/boot/grub") || len(s.Files.Match(folder, "*-*")) > 0 {
+		return nil // a system that starts by UEFI has modules for another platform
+	}
+	for _, d := range bootDisks(s) {
+		sector := readPiece(d.Content, 0, 512)
+		if !bytes.Contains(sector[:bootCodeSize], []byte("GRUB ")) || grubCoreDamage(d.Content, sector) != "" {
+			continue
+		}
+		f := diagnose.Finding{
+			ID: "grub-module-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.88,
+			Title: fmt.Sprintf("GRUB on %s finds none of its modules, because the folder %s/i386-pc does not exist, so GRUB shows its prompt for rescue.", d.Path, folder),
+			Evidence: []diagnose.Evidence{config.FileEvidence(path.Join(folder, "i386-pc"), 0, "it does not exist"),
+				config.DeviceEvidence(d.Path, "its boot sector starts GRUB")},
+		}
+		if foreign := foreignPartition(s, d); foreign != nil {
+			warnOfOther(d, &f)
+			f.Title = appendToSentence(strings.TrimSuffix(f.Title, ", so GRUB shows its prompt for rescue."), fmt.Sprintf("; the disk may start another system, on %s", foreign.Path))
+		} else {
+			proposeInstall(s, d, &f)
+		}
+		return []diagnose.Finding{f}
+	}
+	return nil
+}
+
+// foreignPartition is a partition of a disk with a file system that the system does not mount; nil where there is none.
+func foreignPartition(s *diagnose.System, disk *diagnose.Device) *diagnose.Device {
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		if d.Path == s.Root || d.MountedAt != "" || !config.MountableTypes[d.FS] || !slices.Contains(d.Parents, disk.Path) {
+			continue
+		}
+		if !slices.ContainsFunc(config.ParseFstab(config.TableLines(s, config.FstabPath)), func(e config.FstabLine) bool {
+			return slices.Contains(config.FindDevices(s, config.ParseDeviceName(e.Source)), d)
+		}) {
+			return d
+		}
+	}
+	return nil
+}
+
+// unfitModule is a finding where a module that GRUB loads asks for a symbol that neither the core image nor another needed module has. GRUB then stops
+// with the message "symbol not found".
+func unfitModule(s *diagnose.System, core *grubImage, folder string, needed []string) *diagnose.Finding {
+	if core.kernel == nil {
+		return nil
+	}
+	defined := map[string]bool{}
+	type wish struct{ module, symbol string }
+	var wishes []wish
+	for _, name := range needed {
+		content, err := s.Files.ReadAtMost(path.Join(folder, name+".mod"), maxGrubModule)
+		if err != nil {
+			return nil
+		}
+		symbols, known := moduleSymbols(content)
+		if !known {
+			return nil
+		}
+		for _, symbol := range symbols {
+			switch {
+			case elf.ST_BIND(symbol.Info) != elf.STB_GLOBAL || symbol.Name == "":
+			case symbol.Section != elf.SHN_UNDEF:
+				defined[symbol.Name] = true
+			case len(wishes) < maxGrubSymbols:
+				wishes = append(wishes, wish{name, symbol.Name})
+			}
+		}
+	}
+	for _, w := range wishes {
+		if defined[w.symbol] || bytes.Contains(core.kernel, []byte(w.symbol+"\x00")) {
+			continue
+		}
+		file := path.Join(folder, w.module+".mod")
+		return &diagnose.Finding{
+			ID: "grub-modules-foreign", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.9,
+			Title:    fmt.Sprintf("The module %s of GRUB needs the symbol %s, which the core image on %s does not have, so that GRUB stops when it loads the module.", file, w.symbol, core.device.Path),
+			Evidence: []diagnose.Evidence{config.FileEvidence(file, 0, "it needs the symbol "+w.symbol), config.DeviceEvidence(core.device.Path, "its core image and the other modules do not have the symbol")},
+		}
+	}
+	return nil
+}
+
+// maxGrubSymbols bounds the symbols that modules ask for.
+const maxGrubSymbols = 4096
+
+// moduleSymbols are the symbols of a module; known is false for a module that is compressed, or whose symbols cannot be read.
+func moduleSymbols(content []byte) (symbols []elf.Symbol, known bool) {
+	file, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil || slices.ContainsFunc(file.Sections, func(section *elf.Section) bool { return section.Flags&elf.SHF_COMPRESSED != 0 }) {
+		return nil, false
+	}
+	symbols, err = file.Symbols()
+	return symbols, err == nil
 }
 
 // Features of an ext4 that a reader has to know, by their bits, as the kernel's documentation names them.

@@ -97,7 +97,11 @@ func lookGrubConfig(s *diagnose.System) []diagnose.Finding {
 		f.Evidence = []diagnose.Evidence{config.FileEvidence(file, 0, fmt.Sprintf("it holds %d bytes and no command", len(text)))}
 		return []diagnose.Finding{f}
 	}
-	script, entries := config.ParseGrub(string(text)), grubEntries(s)
+	script, _ := grubScript(s)
+	if script == nil {
+		return nil
+	}
+	entries := grubEntries(s)
 	commands := func(name string) bool {
 		return slices.ContainsFunc(script.Commands, func(c config.GrubCommand) bool { return c.Words[0] == name })
 	}
@@ -120,12 +124,35 @@ func lookGrubConfig(s *diagnose.System) []diagnose.Finding {
 		f.Evidence = []diagnose.Evidence{config.FileEvidence(file, 0, fmt.Sprintf("it holds %d bytes and no menu entry", len(text)))}
 		return []diagnose.Finding{f}
 	}
-	return grubWaits(s, script, file)
+	return append(grubWaits(s, script, file), grubAsks(script, file, defaultEntry(entries))...)
+}
+
+// grubAsks finds a menu that asks for a name and a password before it starts its default entry.
+func grubAsks(script *config.GrubScript, file string, first *loadEntry) []diagnose.Finding {
+	if first == nil || !first.IsRestricted {
+		return nil
+	}
+	at := slices.IndexFunc(script.Commands, func(c config.GrubCommand) bool {
+		return c.Words[0] == "set" && len(c.Words) > 1 && strings.HasPrefix(c.Words[1], "superusers=") && c.Entry == 0 && c.Depth == 0
+	})
+	if at < 0 {
+		return nil
+	}
+	c := script.Commands[at]
+	file = config.FirstText(c.File, file)
+	return []diagnose.Finding{{
+		ID: "grub-menu-waits", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.9,
+		Title: fmt.Sprintf("Line %d of %s names superusers, and the default entry is not --unrestricted, so that GRUB asks for a password before it starts the entry.", c.Line, file),
+		Evidence: []diagnose.Evidence{config.FileEvidence(file, c.Line, strings.Join(c.Words, " ")),
+			config.FileEvidence(first.File, first.Line, "the entry "+entryName(first)+" has no option --unrestricted")},
+		ByHand: "Add --unrestricted to the entries that anybody may start, in CLASS= of /etc/grub.d/10_linux, and write the menu anew; or remove the superusers from /etc/grub.d.",
+	}}
 }
 
 // grubWaits finds a menu that waits for a key.
-func grubWaits(s *diagnose.System, script *config.GrubScript, file string) []diagnose.Finding {
-	recorded, _ := config.LastSetting(parseGrubEnv(s, path.Dir(file)+"/grubenv"), "recordfail")
+func grubWaits(s *diagnose.System, script *config.GrubScript, menu string) []diagnose.Finding {
+	recorded, _ := config.LastSetting(parseGrubEnv(s, path.Dir(menu)+"/grubenv"), "recordfail")
+	file := menu
 	endless, others := 0, false // the line of a timeout without end, and whether there are timeouts with one
 	for _, c := range script.Commands {
 		if c.Words[0] != "set" || len(c.Words) < 2 || c.Entry != 0 {
@@ -133,7 +160,7 @@ func grubWaits(s *diagnose.System, script *config.GrubScript, file string) []dia
 		}
 		switch value, found := strings.CutPrefix(c.Words[1], "timeout="); {
 		case found && value == "-1":
-			endless = c.Line
+			endless, file = c.Line, config.FirstText(c.File, menu)
 		case found:
 			others = true
 		}
@@ -281,12 +308,11 @@ func lookGrubDefault(s *diagnose.System) []diagnose.Finding {
 			Repair:   &diagnose.Repair{Summary: "Write a new environment block with the settings that can be read of the old one.", Consent: diagnose.ConsentFiles, Writes: []string{block}},
 		})
 	}
-	text, err := s.Files.Read(file)
+	script, _ := grubScript(s)
 	entries := grubEntries(s)
-	if err != nil || len(entries) == 0 {
+	if script == nil || len(entries) == 0 {
 		return out
 	}
-	script := config.ParseGrub(string(text))
 	wanted := wantedDefault(script, parseGrubEnv(s, block))
 	if matchDefault(script, wanted, entries) < 0 {
 		out = append(out, diagnose.Finding{

@@ -32,6 +32,10 @@ type loadEntry struct {
 	Options     []string
 	OptionsLine int
 	IsDefault   bool
+	// IsSourced: grub.cfg reads the file of the entry by source, and programs such as grub-mkconfig do not write it.
+	IsSourced bool
+	// IsRestricted: GRUB asks for a password before it starts the entry, where superusers are set.
+	IsRestricted bool
 }
 
 // bootFile is a file that a loader reads.

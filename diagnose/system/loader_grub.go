@@ -68,17 +68,40 @@ func grubStubs(s *diagnose.System) []grubStub {
 	return out
 }
 
-// grubEntries are the menu entries of grub.cfg that GRUB shows, or those of /boot/loader/entries where it asks for them.
-func grubEntries(s *diagnose.System) []loadEntry {
+// grubScript is GRUB's main configuration with the files beside it that it reads by source, such as custom.cfg, and where it lies; nil without one.
+func grubScript(s *diagnose.System) (*config.GrubScript, string) {
 	file, found := grubConfigPath(s)
 	if !found {
+		return nil, file
+	}
+	return diagnose.Once(s.Files, "grub script", func() *config.GrubScript {
+		text, err := s.Files.Read(file)
+		if err != nil {
+			return nil
+		}
+		read := map[string]bool{file: true}
+		return config.ParseGrubFiles(string(text), func(name string) (string, string, bool) {
+			for _, folder := range []string{"$config_directory/", "$prefix/"} {
+				at := path.Join(path.Dir(file), strings.TrimPrefix(name, folder))
+				if !strings.HasPrefix(name, folder) || strings.Contains(at, "$") || read[at] {
+					continue
+				}
+				if text, err := s.Files.ReadAtMost(at, config.MaxSmallFile); err == nil {
+					read[at] = true // both branches of the condition that grub-mkconfig writes name the file
+					return at, string(text), true
+				}
+			}
+			return "", "", false
+		})
+	}), file
+}
+
+// grubEntries are the menu entries of grub.cfg that GRUB shows, or those of /boot/loader/entries where it asks for them.
+func grubEntries(s *diagnose.System) []loadEntry {
+	script, file := grubScript(s)
+	if script == nil {
 		return nil
 	}
-	text, err := s.Files.Read(file)
-	if err != nil {
-		return nil
-	}
-	script := config.ParseGrub(string(text))
 	environment := parseGrubEnv(s, path.Dir(file)+"/grubenv")
 	out := scriptEntries(s, script, file)
 	if slices.ContainsFunc(script.Commands, func(c config.GrubCommand) bool { return c.Words[0] == "blscfg" }) {
@@ -126,7 +149,7 @@ func scriptEntries(s *diagnose.System, script *config.GrubScript, file string) [
 	entries := make([]loadEntry, len(script.Entries))
 	devices := make([]*diagnose.Device, len(script.Entries))
 	for i, e := range script.Entries {
-		entries[i] = loadEntry{Loader: byGRUB, Title: e.Title, ID: grubMenuPath(e), File: file, Line: e.Line}
+		entries[i] = loadEntry{Loader: byGRUB, Title: e.Title, ID: grubMenuPath(e), File: config.FirstText(e.File, file), Line: e.Line, IsSourced: e.File != "", IsRestricted: e.Restricted}
 		devices[i] = outside
 	}
 	for _, c := range script.Commands {
@@ -206,15 +229,15 @@ func grubDefault(script *config.GrubScript, environment []config.SettingLine, en
 // matchDefault is the index of the entry that a default names, or -1.
 func matchDefault(script *config.GrubScript, wanted string, entries []loadEntry) int {
 	parts := strings.Split(wanted, ">")
-	line := -1
+	id, found := "", false
 	for _, e := range script.Entries {
 		if e.Whole && len(e.Path) == len(parts) && slices.EqualFunc(e.Path, parts, func(names [3]string, part string) bool { return part != "" && slices.Contains(names[:], part) }) {
-			line = e.Line
+			id, found = grubMenuPath(e), true
 			break
 		}
 	}
 	for i, e := range entries {
-		if e.ID == wanted || e.Title == wanted || (line >= 0 && e.ID == idOfLine(script, line)) {
+		if e.ID == wanted || e.Title == wanted || found && e.ID == id {
 			return i
 		}
 	}
@@ -222,15 +245,6 @@ func matchDefault(script *config.GrubScript, wanted string, entries []loadEntry)
 		return n
 	}
 	return -1
-}
-
-func idOfLine(script *config.GrubScript, line int) string {
-	for _, e := range script.Entries {
-		if e.Line == line {
-			return grubMenuPath(e)
-		}
-	}
-	return ""
 }
 
 const (
