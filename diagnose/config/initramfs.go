@@ -119,8 +119,8 @@ func (c *InitramfsContent) walk(r io.Reader, f *ReadAtFile, depth int) {
 			continue
 		}
 		if depth > 0 {
-			if kind := compressionOf(magic); kind != "" && first {
-				c.Damage = "it is compressed twice, by " + kind + " inside of " + c.Compression + ", and the kernel unpacks an initramfs once"
+			if kind := compressionOf(magic); kind != "" {
+				c.Damage = "it is compressed twice, by " + kind + " inside of " + c.Compression + ", and the kernel unpacks such a part once"
 			} else {
 				c.NotExamined = "it holds something that is no archive"
 			}

@@ -74,7 +74,7 @@ func argumentFindings(s *diagnose.System, e *loadEntry) []diagnose.Finding {
 	}
 	var out []diagnose.Finding
 	root := rootArgument(e.Options)
-	if name := config.ParseDeviceName(root); name.Tag != "" && !strings.Contains(name.Value, "$") && !strings.Contains(name.Value, "/PARTNROFF") {
+	if name := config.ParseDeviceName(root); name.Tag != "" && !strings.Contains(name.Value, "$") && !strings.Contains(name.Value, "/PARTNROFF") && !isMadeByKernel(root) {
 		found := config.FindDevices(s, name)
 		if len(found) == 0 && !config.IsUncertainName(s, name) && !(name.Tag == "path" && isCryptName(s, name.Value)) {
 			f := finding("root-argument-missing", 0.97, fmt.Sprintf("Line %d of %s names the root %s, which no device of the machine has.", line, e.File, root), "root="+root)
@@ -100,6 +100,11 @@ func argumentFindings(s *diagnose.System, e *loadEntry) []diagnose.Finding {
 		out = append(out, *f)
 	}
 	return slices.Concat(out, dracutFindings(s, e, finding), plainArgumentFindings(s, e, line), lostFileFindings(s, e, line))
+}
+
+// isMadeByKernel says whether a root is a disk in memory or a file system of the network, which the kernel makes itself.
+func isMadeByKernel(root string) bool {
+	return strings.HasPrefix(root, "/dev/ram") || root == "/dev/nfs"
 }
 
 // proposeRoot writes the UUID of the root that was found.

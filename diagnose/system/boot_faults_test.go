@@ -88,6 +88,9 @@ func init() {
 			in.replace(t, "/etc/selinux/config", "=targeted", "=targetted")
 			in.replace(t, "/boot/loader/entries/"+machineID+"-"+rhelKernel+".conf", " ro ", " ro selinux=0 ")
 		}},
+		{"a disk in memory", "debian-bios", "root-argument-missing", nearMiss, with(func(m machine) {
+			m.write("/boot/grub/grub.cfg", strings.ReplaceAll(string(m.files["boot/grub/grub.cfg"].Data), "root=UUID="+rootUUID, "root=/dev/ram0"))
+		})},
 		{"an init that initramfs-tools leaves out", "debian-bios", "init-missing", nearMiss, with(argument("init=/lib/sysvinit/init"))},
 		{"an init that the kernel does not find", "debian-bios", "init-missing", blocks, with(argument("init=/lib/sysvinit/init"), func(m machine) {
 			grub := string(m.files["boot/grub/grub.cfg"].Data)
@@ -97,6 +100,9 @@ func init() {
 
 		{"compressed twice", "debian-bios", "initramfs-damaged", blocks, with(func(m machine) {
 			m.write("/boot/initrd.img-"+debian12, string(gzipped(zstdCompressed(cpioArchive(initramfsFiles(debian12)...)))))
+		})},
+		{"microcode and the rest, compressed once more", "debian-bios", "initramfs-damaged", blocks, with(func(m machine) {
+			m.write("/boot/initrd.img-"+debian12, string(gzipped([]byte(debianInitramfs(debian12)))))
 		})},
 		{"microcode in it is compressed alone", "debian-bios", "initramfs-damaged", nearMiss, with(func(m machine) {
 			m.write("/boot/initrd.img-"+debian12, string(gzipped(cpioArchive("kernel/x86/microcode/x.bin")))+string(zstdCompressed(cpioArchive(initramfsFiles(debian12)...))))
