@@ -9,7 +9,7 @@ import (
 
 // accessRules are about the stages network, sshd and login.
 func accessRules() []diagnose.Rule {
-	return slices.Concat(sshdRules(), keyRules(), accountRules(), networkRules(), sudoersRules(), permissionRules(), pamRules(), firewallRules(), cloudInitRules())
+	return slices.Concat(sshdRules(), keyRules(), accountRules(), networkRules(), sudoersRules(), permissionRules(), pamRules(), firewallRules(), cloudInitRules(), managerRules())
 }
 
 // isBlocking says whether a finding of this severity keeps a machine from its work.

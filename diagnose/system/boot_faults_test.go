@@ -199,3 +199,55 @@ func init() {
 		{"custom.cfg ends early", "debian-bios", "grub-config-invalid", nearMiss, with(write("/boot/grub/custom.cfg", "menuentry x {\n"))},
 	}...)
 }
+
+func init() {
+	write := func(name, text string) func(machine) { return func(m machine) { m.write(name, text) } }
+	both := func(changes ...func(machine)) func(machine) {
+		return func(m machine) {
+			for _, change := range changes {
+				change(m)
+			}
+		}
+	}
+	manager := func(text string) func(machine) {
+		return write("/etc/systemd/system.conf.d/50-site.conf", "[Manager]\n"+text)
+	}
+	slice := func(name, text string) func(machine) {
+		return write("/etc/systemd/system/"+name+".slice.d/50-lockdown.conf", "[Slice]\n"+text)
+	}
+	service := func(text string) func(machine) {
+		return write("/etc/systemd/system/ssh.service.d/50-site.conf", "[Service]\n"+text)
+	}
+	const unit, fault = "sshd-unit-invalid", "manager-setting-invalid"
+	access := diagnose.BlocksAccess
+	withLibrary := func(m machine) {
+		m.program("/usr/sbin/sshd", elfWithLibrary(elfAMD64, "/lib64/ld-linux-x86-64.so.2", "libcrypto.so.3"))
+		m.write("/usr/lib/x86_64-linux-gnu/libcrypto.so.3", elfFile(elfAMD64, ""))
+	}
+	vendor := both(withLibrary, write("/opt/vendor/lib/libcrypto.so.3", ""))
+	addAccessCases("debian-bios", []accessCase{
+		{"no address for all services", slice("system", "IPAddressAllow=localhost\nIPAddressDeny=any\n"), unit, access, "system.slice.d/50-lockdown.conf, line 3", 3},
+		{"no address for all units", slice("-", "IPAddressDeny=any\n"), unit, access, "denies all addresses", 2},
+		{"no address for a slice of its own", both(slice("remote", "IPAddressDeny=any\n"), service("Slice=remote-shell.slice\n")), unit, access, "remote.slice.d", 2},
+		{"no address for sshd", service("IPAddressDeny=any\n"), unit, access, "denies all addresses", 2},
+		{"near miss: addresses that the service allows", both(slice("system", "IPAddressDeny=any\n"), service("IPAddressAllow=192.0.2.0/24\n")), unit, nearMiss, "", 0},
+		{"near miss: some addresses are denied", slice("system", "IPAddressDeny=198.51.100.0/24\n"), unit, nearMiss, "", 0},
+		{"near miss: no address for users", slice("user", "IPAddressDeny=any\n"), unit, nearMiss, "", 0},
+		{"near miss: what is denied is taken back", slice("system", "IPAddressDeny=any\nIPAddressDeny=\n"), unit, nearMiss, "", 0},
+		{"capabilities of sshd", service("CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_SETUID\n"), unit, access, "CAP_SETGID", 2},
+		{"near miss: capabilities of sshd, in two lines", service("CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_SETUID\nCapabilityBoundingSet=cap_setgid CAP_SYS_CHROOT\n"), unit, nearMiss, "", 0},
+		{"near miss: capabilities that sshd does not need", service("CapabilityBoundingSet=~CAP_SYS_MODULE CAP_NET_ADMIN\n"), unit, nearMiss, "", 0},
+		{"capabilities of all services", manager("CapabilityBoundingSet=~CAP_SYS_MODULE CAP_SYS_RAWIO CAP_NET_ADMIN\n"), fault, access, "CAP_NET_ADMIN", 2},
+		{"capabilities of all services, for logins", manager("CapabilityBoundingSet=~CAP_SETUID\n"), fault, access, "CAP_SETUID", 2},
+		{"near miss: capabilities of all services", manager("CapabilityBoundingSet=~CAP_SYS_MODULE CAP_SYS_RAWIO\n"), fault, nearMiss, "", 0},
+		{"near miss: capabilities that are given back", manager("CapabilityBoundingSet=~CAP_NET_ADMIN\nCapabilityBoundingSet=~\n"), fault, nearMiss, "", 0},
+		{"a damaged library for all services", both(vendor, manager("DefaultEnvironment=LD_LIBRARY_PATH=/opt/vendor/lib\n")), unit, access, "/opt/vendor/lib/libcrypto.so.3 is damaged", 2},
+		{"a damaged library for sshd", both(vendor, service("Environment=\"LANG=C\" \"LD_LIBRARY_PATH=/usr/local/lib:/opt/vendor/lib\"\n")), unit, access, "/opt/vendor/lib", 2},
+		{"near miss: a damaged library elsewhere", both(vendor, manager("DefaultEnvironment=LD_LIBRARY_PATH=/opt/other/lib\n")), unit, nearMiss, "", 0},
+		{"near miss: sshd looks elsewhere", both(vendor, manager("DefaultEnvironment=LD_LIBRARY_PATH=/opt/vendor/lib\n"), service("Environment=LD_LIBRARY_PATH=/usr/lib\n")), unit, nearMiss, "", 0},
+		{"a library of a library for all services", both(func(m machine) {
+			m.write("/opt/agent.so", elfWithLibrary(elfAMD64, "/lib64/ld-linux-x86-64.so.2", "libgone.so.1"))
+		}, manager("DefaultEnvironment=LD_PRELOAD=/opt/agent.so\n")), unit, access, "libgone.so.1", 2},
+		{"near miss: a library that the loader leaves out", both(write("/opt/agent.so", ""), manager("DefaultEnvironment=LD_PRELOAD=/opt/agent.so:/opt/gone.so\n")), unit, nearMiss, "", 0},
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"salvor/diagnose"
@@ -73,6 +74,11 @@ func findLostLibrary(t *diagnose.Tree, place string) *lostLibrary {
 // startFilesOf are the files that the dynamic loader needs for a program, up to the first one that is lost. As the loader does, it loads what the
 // program itself asks for first, and takes a library that is loaded already for every later one of its name.
 func startFilesOf(t *diagnose.Tree, place string) ([]wantedFile, *lostLibrary) {
+	return startFilesFrom(t, place, nil)
+}
+
+// startFilesFrom are startFilesOf where the loader looks into some folders first, as the variable LD_LIBRARY_PATH says.
+func startFilesFrom(t *diagnose.Tree, place string, first []string) ([]wantedFile, *lostLibrary) {
 	loaded := map[string]bool{}
 	files := []wantedFile{{path.Base(place), place, place}}
 	for i := 0; i < len(files); i++ {
@@ -94,7 +100,7 @@ func startFilesOf(t *diagnose.Tree, place string) ([]wantedFile, *lostLibrary) {
 				continue
 			}
 			if loaded[library] = true; folders == nil {
-				folders = linkerFolders(t, want.place, program)
+				folders = slices.Concat(first, linkerFolders(t, want.place, program))
 			}
 			at := linkedFile(t, folders, library)
 			if at == "" {

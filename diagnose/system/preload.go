@@ -28,19 +28,7 @@ func lookPreload(s *diagnose.System) []diagnose.Finding {
 	for i, line := range s.Files.Lines(PreloadPath) {
 		line, _, _ = strings.Cut(line, "#")
 		for _, name := range strings.FieldsFunc(line, isPreloadSeparator) {
-			if !path.IsAbs(name) || strings.Contains(name, "$") || !s.Files.Exists(name) {
-				continue
-			}
-			file, err := config.OpenReadAt(s.Files, name)
-			if err != nil {
-				continue
-			}
-			program, err := config.ReadProgram(file)
-			_ = file.Close()
-			if machines := runnableMachines[s.KernelArch]; err != nil || len(machines) > 0 && program.Machine != machines[0] {
-				continue
-			}
-			lost := findLostLibrary(s.Files, name)
+			lost := preloadTrouble(s, name)
 			if lost == nil || len(broken) >= maxPreloads {
 				continue
 			}
@@ -59,6 +47,23 @@ func lookPreload(s *diagnose.System) []diagnose.Finding {
 	f.Repair = mayLose(repairFiles("Take "+strings.Join(broken, " and ")+" out of "+PreloadPath+", and leave the other libraries in it.", PreloadPath),
 		"Nothing does what "+strings.Join(broken, " and ")+" did in every program, such as to record what runs.")
 	return []diagnose.Finding{f}
+}
+
+// preloadTrouble is what a preloaded library needs and what is lost; nil for a whole library, and for one that the loader leaves out.
+func preloadTrouble(s *diagnose.System, name string) *lostLibrary {
+	if !path.IsAbs(name) || strings.Contains(name, "$") || !s.Files.Exists(name) {
+		return nil
+	}
+	file, err := config.OpenReadAt(s.Files, name)
+	if err != nil {
+		return nil
+	}
+	program, err := config.ReadProgram(file)
+	_ = file.Close()
+	if machines := runnableMachines[s.KernelArch]; err != nil || len(machines) > 0 && program.Machine != machines[0] {
+		return nil
+	}
+	return findLostLibrary(s.Files, name)
 }
 
 // maxPreloads bounds the broken libraries of one finding.

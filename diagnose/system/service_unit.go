@@ -221,13 +221,12 @@ func isStartedByScript(tree *diagnose.Tree, unit string) bool {
 	return tree.Exists("/etc/init.d/" + strings.TrimSuffix(unit, ".service"))
 }
 
-// managerDefaults are the settings that systemd gives to all services, as lines of a service.
-func managerDefaults(tree *diagnose.Tree) []config.UnitLine {
+// managerLines are the settings of systemd itself.
+func managerLines(tree *diagnose.Tree) []config.UnitLine {
 	var out []config.UnitLine
 	for _, file := range append([]string{"/etc/systemd/system.conf"}, tree.Match("/etc/systemd/system.conf.d", "*.conf")...) {
 		for _, l := range config.UnitSettings(tree.Lines(file)) {
-			if key, found := strings.CutPrefix(l.Key, "Default"); found && l.Section == "Manager" {
-				l.Section, l.Key = "Service", key
+			if l.Section == "Manager" {
 				out = append(out, config.UnitLine{File: file})
 				out[len(out)-1].Section, out[len(out)-1].Key, out[len(out)-1].Value, out[len(out)-1].Line = l.Section, l.Key, l.Value, l.Line
 			}
@@ -236,8 +235,148 @@ func managerDefaults(tree *diagnose.Tree) []config.UnitLine {
 	return out
 }
 
+// managerDefaults are the settings that systemd gives to all services, as lines of a service.
+func managerDefaults(tree *diagnose.Tree) []config.UnitLine {
+	var out []config.UnitLine
+	for _, l := range managerLines(tree) {
+		if key, found := strings.CutPrefix(l.Key, "Default"); found {
+			l.Section, l.Key = "Service", key
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// sliceLines are the settings of the slices around a service, of which the lines are given. Each slice bounds what lies in it.
+func sliceLines(tree *diagnose.Tree, lines []config.UnitLine) []config.UnitLine {
+	name := strings.TrimSuffix(config.FirstText(lastOf(lines, "Service", "Slice"), "system.slice"), ".slice")
+	out := config.UnitLines(tree, "-.slice")
+	for i := range name {
+		if name[i] == '-' && i > 0 {
+			out = append(out, config.UnitLines(tree, name[:i]+".slice")...)
+		}
+	}
+	if name != "-" {
+		out = append(out, config.UnitLines(tree, name+".slice")...)
+	}
+	return out
+}
+
+// closedAddresses is the setting by which a service, or a slice around the service, talks to the machine itself only. The addresses that are allowed in
+// any of these units count for all of them.
+func closedAddresses(lines []config.UnitLine) (at config.UnitLine, isClosed bool) {
+	for _, section := range []string{"Service", "Slice"} {
+		for _, l := range settingList(lines, section, "IPAddressAllow") {
+			for address := range strings.FieldsSeq(l.Value) {
+				if !slices.Contains([]string{"localhost", "link-local", "multicast", "127.0.0.0/8", "127.0.0.1", "127.0.0.1/32", "::1", "::1/128"}, address) {
+					return config.UnitLine{}, false
+				}
+			}
+		}
+		for _, l := range settingList(lines, section, "IPAddressDeny") {
+			if fields := strings.Fields(l.Value); slices.Contains(fields, "any") || slices.Contains(fields, "0.0.0.0/0") {
+				at, isClosed = l, true
+			}
+		}
+	}
+	return at, isClosed
+}
+
+// lostCapability is the first of the needed capabilities that CapabilityBoundingSet= takes away, and the line that does so; empty where all are left.
+func lostCapability(lines []config.UnitLine, section string, needed ...string) (name string, at config.UnitLine) {
+	for _, name := range needed {
+		isLeft, isSet := true, false
+		var last config.UnitLine
+		for _, l := range lines {
+			if l.Section != section || l.Key != "CapabilityBoundingSet" {
+				continue
+			}
+			list, isInverted := strings.CutPrefix(l.Value, "~")
+			isNamed := slices.ContainsFunc(strings.Fields(list), func(c string) bool { return strings.EqualFold(c, name) })
+			was := isLeft
+			switch {
+			case l.Value == "" || l.Value == "~":
+				isLeft = isInverted
+			case isInverted:
+				isLeft = isLeft && !isNamed
+			default:
+				isLeft = isNamed || isSet && isLeft
+			}
+			if isSet = true; was && !isLeft {
+				last = l
+			}
+		}
+		if !isLeft {
+			return name, last
+		}
+	}
+	return "", config.UnitLine{}
+}
+
+// environmentTrouble is a variable of a service by which the dynamic loader finds a damaged library before the whole one, or loads a library whose own
+// libraries are lost.
+func environmentTrouble(s *diagnose.System, lines []config.UnitLine, program string) (text string, at config.UnitLine) {
+	values, places := map[string]string{}, map[string]config.UnitLine{}
+	for _, l := range settingList(lines, "Service", "Environment") {
+		for _, word := range config.ParseCommand(l, nil).Words {
+			if name, value, found := strings.Cut(word, "="); found {
+				values[name], places[name] = value, l
+			}
+		}
+	}
+	for _, name := range strings.FieldsFunc(values["LD_PRELOAD"], isPreloadSeparator) {
+		if lost := preloadTrouble(s, name); lost != nil && lost.place != name {
+			return fmt.Sprintf("it has %s loaded into each program, and %s", name, lost), places["LD_PRELOAD"]
+		}
+	}
+	folders := slices.DeleteFunc(strings.FieldsFunc(values["LD_LIBRARY_PATH"], func(r rune) bool { return r == ':' || r == ';' }), func(f string) bool { return !path.IsAbs(f) })
+	place, err := s.Files.Resolve(program)
+	if len(folders) == 0 || len(folders) > maxPreloads || err != nil {
+		return "", config.UnitLine{}
+	}
+	if _, lost := startFilesFrom(s.Files, place, folders); lost != nil && lost.place != "" && slices.Contains(folders, path.Dir(lost.place)) {
+		return fmt.Sprintf("it has libraries looked for in %s first, and %s", path.Dir(lost.place), lost), places["LD_LIBRARY_PATH"]
+	}
+	return "", config.UnitLine{}
+}
+
+// sshdCapabilities are the capabilities without which sshd serves no login.
+var sshdCapabilities = []string{"CAP_SETUID", "CAP_SETGID", "CAP_SYS_CHROOT"}
+
+func managerRules() []diagnose.Rule {
+	return []diagnose.Rule{{IDs: []string{"manager-setting-invalid"}, Files: true, Look: lookManager}}
+}
+
+// lookManager finds settings of systemd itself that take from all services what the network or logins need.
+func lookManager(s *diagnose.System) []diagnose.Finding {
+	if config.ManagerOf(s.Files) != config.SystemdManager {
+		return nil
+	}
+	lines := managerLines(s.Files)
+	f := diagnose.Finding{ID: "manager-setting-invalid", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: []string{"sshd-unit-invalid"}}
+	name, at := lostCapability(lines, "Manager", "CAP_NET_ADMIN")
+	effect := "none of them can set an address"
+	if name == "" {
+		name, at = lostCapability(lines, "Manager", sshdCapabilities...)
+		f.Stage, effect = diagnose.SSHD, "sshd cannot change to a user"
+	}
+	if name == "" {
+		return nil
+	}
+	f.Title = fmt.Sprintf("Line %d of %s takes %s from systemd and all services, so that %s.", at.Line, at.File, name, effect)
+	f.Evidence = []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value)}
+	f.ByHand = fmt.Sprintf("Leave %s in CapabilityBoundingSet= of %s, or remove the line.", name, at.File)
+	return []diagnose.Finding{f}
+}
+
 // settingTrouble is a setting under which sshd starts and cannot serve logins.
 func settingTrouble(lines []config.UnitLine) (text string, at config.UnitLine) {
+	if at, isClosed := closedAddresses(lines); isClosed {
+		return "it denies all addresses but those of the machine itself", at
+	}
+	if name, at := lostCapability(lines, "Service", sshdCapabilities...); name != "" {
+		return "it takes " + name + " away, without which sshd cannot change to a user", at
+	}
 	for _, l := range lines {
 		if l.Section != "Service" || lastOf(lines, "Service", l.Key) != l.Value {
 			continue
@@ -270,8 +409,11 @@ func findSSHDUnit(s *diagnose.System) []diagnose.Finding {
 	text, at := unitTrouble(s, unit)
 	verb := "start sshd"
 	if text == "" {
-		text, at = settingTrouble(append(managerDefaults(tree), config.UnitLines(tree, unit)...))
-		verb = "let sshd serve logins"
+		lines := append(managerDefaults(tree), config.UnitLines(tree, unit)...)
+		if text, at = environmentTrouble(s, lines, sshdProgram(tree)); text == "" {
+			text, at = settingTrouble(append(lines, sliceLines(tree, lines)...))
+			verb = "let sshd serve logins"
+		}
 	}
 	if text == "" || mountMayHold(s, path.Dir(at.File)) {
 		return nil
