@@ -298,6 +298,8 @@ func detour(s *diagnose.System, e *loadEntry, o string) (instead string, stage d
 	switch {
 	case slices.Contains([]string{"single", "emergency", "rescue", "1", "-b", "S"}, o) || name == "systemd.unit" && slices.Contains(rescueTargets, value):
 		return rescueShell, diagnose.Target
+	case name == "systemd.unit" && strings.HasSuffix(value, ".target") && !strings.ContainsAny(value, "@$/") && config.UsesSystemd(s.Files) && !unitExists(s.Files, value):
+		return rescueShell, diagnose.Target // systemd starts rescue.target in place of a unit that is not there
 	case name == "rd.break":
 		return rescueShell, diagnose.Initramfs
 	case name == "break" && usesInitramfsTools(s, e) && (!hasValue || slices.ContainsFunc(strings.Split(value, ","), func(at string) bool { return slices.Contains(breakStages, at) })):

@@ -340,6 +340,16 @@ func environmentTrouble(s *diagnose.System, lines []config.UnitLine, program str
 	return "", config.UnitLine{}
 }
 
+// leastMemory is less than sshd and one session take, in bytes.
+const leastMemory = 2 << 20
+
+// isFamilyAllowed says whether a value of RestrictAddressFamilies= leaves one of the families of addresses.
+func isFamilyAllowed(value string, families ...string) bool {
+	list, isInverted := strings.CutPrefix(value, "~")
+	named := strings.Fields(list)
+	return slices.ContainsFunc(families, func(f string) bool { return slices.Contains(named, f) != isInverted })
+}
+
 // sshdCapabilities are the capabilities without which sshd serves no login.
 var sshdCapabilities = []string{"CAP_SETUID", "CAP_SETGID", "CAP_SYS_CHROOT"}
 
@@ -378,16 +388,24 @@ func settingTrouble(lines []config.UnitLine) (text string, at config.UnitLine) {
 		return "it takes " + name + " away, without which sshd cannot change to a user", at
 	}
 	for _, l := range lines {
-		if l.Section != "Service" || lastOf(lines, "Service", l.Key) != l.Value {
+		isSlice := l.Section == "Slice" && slices.Contains([]string{"TasksMax", "MemoryMax", "MemoryLimit", "RestrictNetworkInterfaces"}, l.Key)
+		if l.Section != "Service" && !isSlice || lastOf(lines, l.Section, l.Key) != l.Value {
 			continue
 		}
 		n, err := strconv.Atoi(l.Value)
+		memory, isSize := parseBytes(l.Value)
 		isYes := slices.Contains([]string{"yes", "true", "on", "1"}, strings.ToLower(l.Value))
 		switch {
 		case l.Key == "TasksMax" && err == nil && n < 3:
 			return fmt.Sprintf("it allows %d tasks, and sshd needs one more for each login", n), l
 		case l.Key == "LimitNOFILE" && err == nil && n < 8:
 			return fmt.Sprintf("it allows %d open files, fewer than sshd needs", n), l
+		case (l.Key == "MemoryMax" || l.Key == "MemoryLimit") && isSize && memory < leastMemory:
+			return fmt.Sprintf("it allows %s of memory, less than one session of sshd takes", l.Value), l
+		case l.Key == "RestrictAddressFamilies" && len(settingList(lines, l.Section, l.Key)) == 1 && !isFamilyAllowed(l.Value, "AF_INET", "AF_INET6"):
+			return "it lets sshd open no socket of the network", l
+		case l.Key == "RestrictNetworkInterfaces" && l.Value == "lo" && len(settingList(lines, l.Section, l.Key)) == 1:
+			return "it leaves only the interface lo to sshd", l
 		case l.Key == "PrivateNetwork" && isYes:
 			return "it hides the network from sshd", l
 		case l.Key == "ProtectHome" && (isYes || l.Value == "tmpfs"):
