@@ -218,6 +218,18 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 			if a.ReturnAtEnd {
 				f.Evidence, f.ByHand = f.Evidence[:1], "Take the carriage returns out of the file: sed -i 's/\\r$//' "+config.PasswdPath+"."
 			}
+		case a.ends.atTerminal != nil || a.ends.forCommands != nil:
+			end, what := a.ends.forCommands, "each session"
+			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
+			switch {
+			case end == nil:
+				end, what, f.Severity, f.Explains = a.ends.atTerminal, "each session at a terminal", diagnose.Degrades, nil
+			case a.ends.atTerminal == nil:
+				what, f.Severity, f.Explains = "each command and file transfer over ssh", diagnose.Degrades, nil
+			}
+			f.Title = fmt.Sprintf("The shell %s of %s ends at once by %s, and %s with it.", a.Shell, a.Name, place(end.File, end.Line), what)
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(end.File, end.Line, end.Text)}
+			f.ByHand = "Take the line out, or let it end shells only that the condition is meant for."
 		case a.LogsIn() && !shellRuns(s.Files, a.Shell) && !mountMayHold(s, a.Shell):
 			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
 			f.Title = fmt.Sprintf("The shell %s of %s does not exist or may not be executed.", a.Shell, a.Name)
@@ -363,6 +375,9 @@ func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
 	f.ByHand = "Name an account in AllowUsers or AllowGroups that has a key, and restart sshd."
 	if denies { // somebody refused this very account
 		f.ByHand = "Take an account that has a key out of DenyUsers or DenyGroups, and restart sshd."
+		return []diagnose.Finding{f}
+	}
+	if slices.ContainsFunc(l.accounts, func(a login) bool { return a.denied.Option }) {
 		return []diagnose.Finding{f}
 	}
 	f.Repair = repairFiles("Add the accounts that have keys to the setting, or set PermitRootLogin to prohibit-password for root.", slices.Sorted(maps.Keys(writes))...)

@@ -26,10 +26,11 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 		}
 	}
 	var missing, open, damaged []diagnose.Evidence
+	var atBoot *config.TmpfilesLine // that opens a key
 	usable := 0
 	var kinds []string // of the usable keys; an empty one is unknown
 	for _, name := range names[:min(len(names), 16)] {
-		info, err := tree.Stat(name)
+		info, line, err := config.StatAtBoot(tree, name)
 		if err != nil {
 			missing = append(missing, config.FileEvidence(name, 0, "it does not exist"))
 			continue
@@ -37,8 +38,11 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 		text, err := tree.Read(name)
 		owner := diagnose.OwnerOf(info)
 		switch {
-		case err != nil || !isPrivateKey(text):
+		case err != nil || !isPrivateKey(text) || hasReturns(text):
 			why := "it holds no private key"
+			if hasReturns(text) {
+				why = "its lines end with carriage returns, and sshd does not read it"
+			}
 			if info.Size() == 0 {
 				if makesHostKeys(tree) { // it replaces empty ones too
 					continue
@@ -48,6 +52,9 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 			damaged = append(damaged, config.FileEvidence(name, 0, why))
 		case owner.UID == 0 && info.Mode()&0o077 != 0 && !isKeyGroup(tree, owner.GID, info.Mode().Perm() == 0o640):
 			open = append(open, config.FileEvidence(name, 0, "its mode is "+config.ModeText(info)+"; sshd wants 0600"))
+			if line != nil {
+				atBoot = line
+			}
 		default:
 			usable++
 			kinds = append(kinds, hostKeyKind(tree, name, text))
@@ -63,10 +70,17 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-open", open, 0.97
 		f.Title = "The server sshd ignores the host key " + open[0].Path + ", because others may read it."
 		f.Repair = repairFiles("Give the host keys the mode 0600.", paths(open)...)
+		if atBoot != nil { // a repair would last until the next boot
+			f.Repair, f.ByHand = nil, "Correct the line "+atBoot.Place()+", which opens the key at each boot."
+			f.Evidence = append(f.Evidence, atBoot.Evidence())
+		}
 	case len(damaged) > 0:
 		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-damaged", damaged, 0.95
 		f.Title = "The host key " + damaged[0].Path + " is damaged: " + damaged[0].Text + "."
 		f.Repair = repairFiles("Make new host keys in the place of the damaged ones. Clients will ask whether they may trust them.", paths(damaged)...)
+		if strings.Contains(damaged[0].Text, "carriage") { // new keys would ask every client for trust
+			f.Repair, f.ByHand = nil, "Take the carriage returns out, which keeps the keys: sed -i 's/\\r$//' "+damaged[0].Path+"."
+		}
 	case usable == 0 && len(missing) > 0 && !makesHostKeys(tree):
 		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-missing", missing, 0.95
 		f.Title = "The server sshd does not start, because it has no host key."
@@ -133,6 +147,12 @@ func isPrivateKey(text []byte) bool {
 		return false
 	}
 	return block.Type != "OPENSSH PRIVATE KEY" || bytes.HasPrefix(block.Bytes, []byte("openssh-key-v1\x00"))
+}
+
+// hasReturns says whether a private key in OpenSSH's own form has the line ends of Windows, which OpenSSH refuses in its first line. OpenSSL, which
+// reads the other forms, takes them.
+func hasReturns(text []byte) bool {
+	return bytes.Contains(text, []byte("BEGIN OPENSSH PRIVATE KEY-----\r\n"))
 }
 
 // makesHostKeys says whether something makes missing host keys before sshd starts.

@@ -1,0 +1,187 @@
+package config
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// ShellEnd is a line of a start file at which a shell ends.
+type ShellEnd struct {
+	File string
+	Line int
+	Text string
+	// Interactive, Commands: the line ends a shell at a terminal, or one that runs a command of ssh.
+	Interactive, Commands bool
+}
+
+// maxStartLines bounds the lines of one start file.
+const maxStartLines = 5000
+
+var (
+	shellWord     = regexp.MustCompile(`[^\s;&|()]+`)
+	shellFunction = regexp.MustCompile(`^(function\s+\S+|[A-Za-z_][\w-]*\s*\(\))`)
+	shellQuoted   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'`)
+	shellHeredoc  = regexp.MustCompile(`<<-?\s*["']?(\w+)`)
+	shellFlow     = regexp.MustCompile(`(^|[;&|{\s])(return|exit|logout|exec)\b`)
+	shellTerminal = regexp.MustCompile(`\$-|\bPS1\b|\btty -s|-t [01]\b`)
+	// shellChain is a condition, an operator and the end of the shell: command -v direnv >/dev/null || exit 0.
+	shellChain = regexp.MustCompile(`^(.+?)\s*(\|\||&&)\s*(?:\{\s*)?(exit|logout|return)\b[^;&|]*;?\s*\}?$`)
+	shellTest  = regexp.MustCompile(`^(?:\[{1,2}|test)\s+(!\s+)?-([efxdrs])\s+(\S+)(?:\s+\]{1,2})?$`)
+	shellFind  = regexp.MustCompile(`^(?:command\s+-[vV]|which|type(?:\s+-[pPt])?|hash)\s+([\w.+-]+)(?:\s+[12&]?>.*)?$`)
+)
+
+// shellBuiltins are commands that a shell has in itself.
+var shellBuiltins = strings.Fields("alias bg bind builtin cd command compgen complete declare dirs disown echo enable eval exec exit export false fc fg getopts hash help history jobs kill " +
+	"let local logout mapfile popd printf pushd pwd read readonly return set shift shopt source suspend test times trap true type typeset ulimit umask unalias unset wait")
+
+// FindShellEnd returns the first line of a start file at which every shell that reads the file ends, or every shell of one kind; nil without one. Only
+// lines outside of blocks and functions count, with no condition or one that the files of the system answer. A line that is not understood ends the
+// search.
+func FindShellEnd(tree *diagnose.Tree, file, home string) *ShellEnd {
+	lines := tree.Lines(file)
+	depth, inFunction, atTerminals, terminator := 0, false, false, ""
+	openBlock := "" // the first line of the outermost block
+	for i := 0; i < len(lines) && i < maxStartLines; i++ {
+		at := i + 1
+		if terminator != "" {
+			if strings.TrimSpace(lines[i]) == terminator {
+				terminator = ""
+			}
+			continue
+		}
+		var line string
+		line, i = JoinLines(lines, i, strings.TrimSpace)
+		plain := shellQuoted.ReplaceAllString(line, "Q")
+		if strings.ContainsAny(plain, "\"'`") && !strings.HasPrefix(plain, "#") {
+			return nil // a quotation goes on in the next line
+		}
+		if hash := strings.Index(" "+plain, " #"); hash >= 0 {
+			plain = strings.TrimSpace(plain[:hash])
+			line = strings.TrimSpace(line[:strings.LastIndex(" "+line, " #")])
+		}
+		if plain == "" {
+			continue
+		}
+		if m := shellHeredoc.FindStringSubmatch(plain); m != nil && !strings.Contains(plain, "<<<") {
+			terminator = m[1]
+		}
+		if depth == 0 {
+			openBlock, inFunction = plain, shellFunction.MatchString(plain)
+			end, goesOn := shellEndOf(tree, line, plain, home, &atTerminals)
+			if end {
+				word := shellWord.FindString(plain)
+				return &ShellEnd{File: file, Line: at, Text: line, Interactive: word != "exec", Commands: !atTerminals}
+			}
+			if !goesOn {
+				return nil
+			}
+		} else if !inFunction && shellFlow.MatchString(plain) {
+			if !shellTerminal.MatchString(openBlock) && !shellTerminal.MatchString(plain) {
+				return nil // a condition that is not known may end the file here
+			}
+			atTerminals = true
+		}
+		for _, word := range shellWord.FindAllString(plain, -1) {
+			switch {
+			case slices.Contains([]string{"if", "case", "for", "while", "until", "select", "{"}, word):
+				depth++
+			case slices.Contains([]string{"fi", "esac", "done", "}"}, word):
+				depth = max(depth-1, 0)
+			}
+		}
+	}
+	return nil
+}
+
+// shellEndOf judges one line outside of blocks: whether the shell ends there, and whether the search goes on behind the line.
+func shellEndOf(tree *diagnose.Tree, line, plain, home string, atTerminals *bool) (ends, goesOn bool) {
+	if m := shellChain.FindStringSubmatch(line); m != nil {
+		holds, known := shellCondition(tree, strings.TrimSpace(m[1]), home)
+		switch {
+		case !known && m[3] == "return" && shellTerminal.MatchString(m[1]):
+			*atTerminals = true
+			return false, true
+		case !known:
+			return false, false
+		case holds != (m[2] == "&&"):
+			return false, true
+		}
+		return m[3] != "return", false
+	}
+	words := shellWord.FindAllString(plain, -1)
+	if len(words) == 0 {
+		return false, true
+	}
+	switch words[0] {
+	case "exit", "logout":
+		return true, false
+	case "return":
+		return false, false
+	case "set":
+		return false, !strings.Contains(plain, "-e") && !strings.Contains(plain, "errexit")
+	case "exec":
+		if len(words) < 2 || strings.ContainsAny(words[1], "<>$-Q") {
+			return false, true
+		}
+		return !hasProgram(tree, words[1]), false
+	}
+	isBlock := slices.Contains([]string{"if", "case", "for", "while", "until", "select", "{"}, words[0])
+	return false, isBlock || shellFunction.MatchString(plain) || !shellFlow.MatchString(plain)
+}
+
+// shellCondition evaluates a test of a file, or the search for a program. known is false for any other condition.
+func shellCondition(tree *diagnose.Tree, text, home string) (holds, known bool) {
+	if m := shellFind.FindStringSubmatch(text); m != nil {
+		return hasProgram(tree, m[1]), true
+	}
+	m := shellTest.FindStringSubmatch(text)
+	if m == nil {
+		return false, false
+	}
+	name := strings.Trim(m[3], `"'`)
+	for _, prefix := range []string{"$HOME/", "${HOME}/", "~/"} {
+		if rest, found := strings.CutPrefix(name, prefix); found {
+			name = path.Join(home, rest)
+		}
+	}
+	if !path.IsAbs(name) || strings.ContainsAny(name, "$*?[") || slices.ContainsFunc([]string{"/run", "/proc", "/sys", "/dev", "/tmp", "/var/run"}, func(folder string) bool {
+		return strings.HasPrefix(name, folder+"/")
+	}) {
+		return false, false
+	}
+	info, err := tree.Stat(name)
+	if err != nil && !IsNotExist(err) {
+		return false, false
+	}
+	switch {
+	case err != nil:
+	case m[2] == "f":
+		holds = info.Mode().IsRegular()
+	case m[2] == "d":
+		holds = info.IsDir()
+	case m[2] == "x":
+		holds = info.Mode()&0o111 != 0
+	case m[2] == "s":
+		holds = info.Size() > 0
+	default:
+		holds = true
+	}
+	return holds != (m[1] != ""), true
+}
+
+// hasProgram says whether a shell finds a program, by its path or in the folders of programs.
+func hasProgram(tree *diagnose.Tree, name string) bool {
+	if strings.Contains(name, "/") {
+		return !path.IsAbs(name) || tree.Exists(name)
+	}
+	if slices.Contains(shellBuiltins, name) {
+		return true
+	}
+	return slices.ContainsFunc([]string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/games", "/usr/games", "/snap/bin"}, func(folder string) bool {
+		return tree.Exists(path.Join(folder, name))
+	})
+}
