@@ -185,3 +185,82 @@ func hasProgram(tree *diagnose.Tree, name string) bool {
 		return tree.Exists(path.Join(folder, name))
 	})
 }
+
+// LostCommand is a command of a script that cannot be run, so that the script ends with an error.
+type LostCommand struct {
+	Line      int
+	Text, Why string
+}
+
+// FindLostCommand returns the command because of which a script ends with an error for certain: its interpreter is lost, or a command outside of blocks
+// is, and the script ends at an error or at this command. It returns nil where no such command is known.
+func FindLostCommand(tree *diagnose.Tree, file string) *LostCommand {
+	lines := tree.Lines(file)
+	if len(lines) == 0 {
+		return nil
+	}
+	head, isScript := strings.CutPrefix(lines[0], "#!")
+	if !isScript {
+		return nil // a program, or a file that the shell of run-parts reads in its own way
+	}
+	interpreter := strings.Fields(head)
+	if len(interpreter) == 0 {
+		return nil
+	}
+	if path.IsAbs(interpreter[0]) && !tree.Exists(interpreter[0]) {
+		return &LostCommand{1, lines[0], "its interpreter " + interpreter[0] + " does not exist"}
+	}
+	if !slices.Contains([]string{"sh", "bash", "dash"}, path.Base(interpreter[0])) {
+		return nil
+	}
+	stops := len(interpreter) > 1 && strings.HasPrefix(interpreter[1], "-") && strings.Contains(interpreter[1], "e")
+	var last *LostCommand
+	for i := 1; i < len(lines) && i < maxStartLines; i++ {
+		at := i + 1
+		var line string
+		line, i = JoinLines(lines, i, strings.TrimSpace)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		words := strings.Fields(line)
+		isPlain := !strings.ContainsAny(line, "|&;(){}`\"'$") && shellHeredoc.FindString(line) == ""
+		switch {
+		case words[0] == "set" && len(words) == 2 && strings.HasPrefix(words[1], "-") && strings.Contains(words[1], "e"):
+			stops, last = true, nil
+			continue
+		case !isPlain || slices.Contains(shellBuiltins, words[0]) && words[0] != "true" && words[0] != "echo" && words[0] != "umask" && words[0] != "cd":
+			return nil // what is not understood may end the script, or define a command
+		case strings.Contains(words[0], "="):
+			continue
+		}
+		if why := LostProgramOf(tree, line); why != "" {
+			last = &LostCommand{at, line, why}
+			if stops {
+				return last
+			}
+			continue
+		}
+		last = nil
+	}
+	return last
+}
+
+// shellInput is a file that a command reads: iptables-restore </etc/iptables.rules.
+var shellInput = regexp.MustCompile(`(?:^|[^<])<\s*(/[^\s;&|<>]+)`)
+
+// LostProgramOf says why a plain command line cannot be run: its program or the file that it reads does not exist; empty where both may be there.
+func LostProgramOf(tree *diagnose.Tree, line string) string {
+	words := strings.Fields(line)
+	if len(words) == 0 || strings.ContainsAny(line, "|&;(){}`$%") || strings.ContainsAny(words[0], `="'[!`) || words[0] == ":" || words[0] == "." {
+		return ""
+	}
+	if !hasProgram(tree, words[0]) {
+		return words[0] + " does not exist"
+	}
+	if m := shellInput.FindStringSubmatch(line); m != nil && !strings.ContainsAny(m[1], "*?\"'") {
+		if _, err := tree.Stat(m[1]); IsNotExist(err) && !strings.HasPrefix(m[1], "/run/") && !strings.HasPrefix(m[1], "/proc/") && !strings.HasPrefix(m[1], "/dev/") {
+			return "the file " + m[1] + ", which it reads, does not exist"
+		}
+	}
+	return ""
+}

@@ -202,8 +202,12 @@ func init() {
 			m.link("/etc/systemd/system/systemd-user-sessions.service", "/dev/null")
 			m.link("/etc/tmpfiles.d/systemd-nologin.conf", "/dev/null")
 		}), "nologin-present", nearMiss, "", 0},
-		{"a session needs a program that is gone", pam(func(m machine) { m.add("/etc/pam.d/sshd", "session required pam_exec.so seteuid /usr/local/sbin/notify\n") }), id, blocks, "/usr/local/sbin/notify, which does not exist", 0},
-		{"near miss: a session asks for a program that is gone", pam(func(m machine) { m.add("/etc/pam.d/sshd", "session optional pam_exec.so seteuid /usr/local/sbin/notify\n") }), id, nearMiss, "", 0},
+		{"a session needs a program that is gone", pam(func(m machine) {
+			m.add("/etc/pam.d/sshd", "session required pam_exec.so seteuid /usr/local/sbin/notify\n")
+		}), id, blocks, "/usr/local/sbin/notify, which does not exist", 0},
+		{"near miss: a session asks for a program that is gone", pam(func(m machine) {
+			m.add("/etc/pam.d/sshd", "session optional pam_exec.so seteuid /usr/local/sbin/notify\n")
+		}), id, nearMiss, "", 0},
 		{"near miss: the end of a session needs a program that is gone", pam(func(m machine) {
 			m.add("/etc/pam.d/sshd", "session required pam_exec.so type=close_session /usr/local/sbin/notify\n")
 		}), id, nearMiss, "", 0},
@@ -220,14 +224,20 @@ func init() {
 			m.write("/etc/pam.d/common-account", "")
 			m.write("/etc/pam.d/other", "account required pam_permit.so\n")
 		}), id, nearMiss, "", 0},
-		{"near miss: a session that no module must allow", pam(func(m machine) { m.add("/etc/pam.d/sshd", "session [default=1] pam_permit.so\nsession required pam_deny.so\n") }), id, nearMiss, "", 0},
-		{"more open files than the kernel allows", alone(pam(func(m machine) { m.write("/etc/security/limits.d/90-x.conf", "* soft nofile 2147483647\n* hard nofile 2147483647\n") })),
+		{"near miss: a session that no module must allow", pam(func(m machine) {
+			m.add("/etc/pam.d/sshd", "session [default=1] pam_permit.so\nsession required pam_deny.so\n")
+		}), id, nearMiss, "", 0},
+		{"more open files than the kernel allows", alone(pam(func(m machine) {
+			m.write("/etc/security/limits.d/90-x.conf", "* soft nofile 2147483647\n* hard nofile 2147483647\n")
+		})),
 			id, blocks, "the kernel allows 1048576", 0},
 		{"more open files than a lower limit", alone(pam(func(m machine) {
 			m.write("/etc/security/limits.d/90-x.conf", "alice - nofile 100000\n")
 			m.write("/etc/sysctl.d/90-x.conf", "fs.nr_open = 65536\n")
 		})), id, blocks, "the kernel allows 65536", 0},
-		{"near miss: as many open files as the kernel allows", alone(pam(func(m machine) { m.write("/etc/security/limits.d/90-x.conf", "* hard nofile 1048576\nalice soft nofile 2147483647\n") })),
+		{"near miss: as many open files as the kernel allows", alone(pam(func(m machine) {
+			m.write("/etc/security/limits.d/90-x.conf", "* hard nofile 1048576\nalice soft nofile 2147483647\n")
+		})),
 			id, nearMiss, "", 0},
 		{"near miss: more open files by a higher limit", alone(pam(func(m machine) {
 			m.write("/etc/security/limits.d/90-x.conf", "* - nofile 2000000\n")
