@@ -15,6 +15,8 @@ type ClosedFirewall struct {
 	Repair     string
 	// ByHand says what a person can do where no repair writes a rule; empty where one does.
 	ByHand string
+	// Drops is what a connection needs and the firewall drops, where that is no packet to the port of sshd: packets of ARP, or answers.
+	Drops string
 }
 
 // harmlessAccept is what rules of iptables match that let through no new connection from elsewhere to a TCP port.
@@ -186,9 +188,18 @@ func ParseNftables(lines []string, file string, ports []int) *ClosedFirewall {
 		return nil
 	}
 	for i := range chains {
-		if at, byHand := chains[i].refuses(ports); at != nil {
-			return &ClosedFirewall{Name: "nftables", File: file, Line: at.line, Text: at.text, ByHand: byHand}
+		at, byHand := chains[i].refuses(ports)
+		if at == nil {
+			continue
 		}
+		f := &ClosedFirewall{Name: "nftables", File: file, Line: at.line, Text: at.text, ByHand: byHand}
+		switch {
+		case chains[i].family == "arp":
+			f.Drops = "the packets of ARP, without which no neighbour finds the machine"
+		case chains[i].hook == "output":
+			f.Drops = "what the machine answers"
+		}
+		return f
 	}
 	return nil
 }
@@ -205,7 +216,7 @@ func (c *nftBase) refuses(ports []int) (at *nftLine, byHand string) {
 	case isInput && c.hook == "output":
 		letsIn, byHand = nftRuleLetsOut, refusedByHand
 	case c.family == "arp" && (c.hook == "input" || c.hook == "output"):
-		letsIn, byHand = func(rule string, _ []int) bool { return nftPasses.MatchString(nftComment.ReplaceAllString(rule, "")) }, "Ask who is responsible for the firewall; without ARP no neighbour finds the machine."
+		letsIn, byHand = func(rule string, _ []int) bool { return nftPasses.MatchString(nftComment.ReplaceAllString(rule, "")) }, "Ask who is responsible for the firewall; then let the packets of ARP through."
 	default:
 		return nil, ""
 	}

@@ -3,6 +3,7 @@ package system
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"salvor/diagnose"
 	"salvor/diagnose/config"
@@ -243,6 +244,18 @@ func init() {
 			m.write("/etc/security/limits.d/90-x.conf", "* - nofile 2000000\n")
 			m.write("/etc/sysctl.d/90-x.conf", "fs.nr_open = 4194304\n")
 		})), id, nearMiss, "", 0},
+
+		// The clock after a boot
+		{"an account that ends before the clock of the boot", alone(func(m machine) {
+			m.edit("/etc/shadow", aliceShadow, strings.Replace(aliceShadow, ":7:::", ":7::25567:", 1))
+			m.write("/usr/lib/clock-epoch", "")
+			m.files["usr/lib/clock-epoch"].ModTime = time.Date(2045, 6, 1, 0, 0, 0, 0, time.UTC)
+		}), "account-expired", blocks, "/usr/lib/clock-epoch", 0},
+		{"near miss: an account that ends after the clock of the boot", alone(func(m machine) {
+			m.edit("/etc/shadow", aliceShadow, strings.Replace(aliceShadow, ":7:::", ":7::25567:", 1))
+			m.write("/usr/lib/clock-epoch", "")
+			m.files["usr/lib/clock-epoch"].ModTime = time.Date(2024, 6, 1, 0, 0, 0, 0, time.UTC)
+		}), "account-expired", nearMiss, "", 0},
 
 		// Start files of shells
 		{"ends by a program that is gone", both("command -v direnv >/dev/null || exit 0\n# alice\n"), "shell-missing", blocks, "/home/alice/.bashrc, line 1", 1},

@@ -248,6 +248,10 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 			f.ID, f.Severity = "account-expired", l.severity(a.Name, diagnose.Info)
 			f.Title = fmt.Sprintf("The account %s cannot log in: %s.", a.Name, a.shadow.Expired(l.day))
 			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.ShadowPath, a.shadow.Line, "the days in the line of "+a.Name)}
+			if l.clockMoves {
+				f.Evidence = append(f.Evidence, config.FileEvidence(clockEpoch, 0, "systemd sets the clock to its time, "+l.now.UTC().Format("2006-01-02")))
+				f.Title = appendToSentence(f.Title, ", after systemd has set the clock to the time of "+clockEpoch)
+			}
 			f.Repair = repairFiles("Clear the day on which the account expires, and the days after which its password does.", config.ShadowPath)
 			f.ByHand = "Clear it with chage -E -1 -I -1 -M -1 " + a.Name + "."
 			if a.shadow.Ends == 0 || a.shadow.Ends == 1 { // so does usermod --expiredate 1, by which administrators lock accounts

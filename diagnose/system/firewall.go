@@ -41,6 +41,9 @@ func findFirewalls(s *diagnose.System) []diagnose.Finding {
 			Repair:   repairFiles(fmt.Sprintf("Add one rule that accepts connections to TCP port %d.", ports[0]), config.FirstText(f.Repair, f.File)),
 			ByHand:   "Ask who is responsible for the firewall before a port is opened.",
 		}
+		if f.Drops != "" {
+			finding.Title = fmt.Sprintf("The firewall %s drops %s, by %s.", f.Name, f.Drops, place(f.File, f.Line))
+		}
 		if f.ByHand != "" {
 			finding.Repair, finding.ByHand = nil, f.ByHand
 		}

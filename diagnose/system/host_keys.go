@@ -25,14 +25,58 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 			names = append(names, line.Args[0])
 		}
 	}
-	var missing, open, damaged []diagnose.Evidence
-	var atBoot *config.TmpfilesLine // that opens a key
-	usable := 0
-	var kinds []string // of the usable keys; an empty one is unknown
-	for _, name := range names[:min(len(names), 16)] {
+	k := sortHostKeys(tree, names[:min(len(names), 16)])
+	missing, open, damaged, usable := k.missing, k.open, k.damaged, k.usable
+	f := diagnose.Finding{Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, ByHand: "Mend them with ssh-keygen -A and chmod 600 /etc/ssh/ssh_host_*_key, run as root."}
+	var writes []string
+	for _, e := range append(append(append([]diagnose.Evidence{}, open...), damaged...), missing...) {
+		writes = append(writes, e.Path)
+	}
+	switch {
+	case len(open) > 0:
+		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-open", open, 0.97
+		f.Title = "The server sshd ignores the host key " + open[0].Path + ", because others may read it."
+		f.Repair = repairFiles("Give the host keys the mode 0600.", paths(open)...)
+		if k.atBoot != nil { // a repair would last until the next boot
+			f.Repair, f.ByHand = nil, "Correct the line "+k.atBoot.Place()+", which opens the key at each boot."
+			f.Evidence = append(f.Evidence, k.atBoot.Evidence())
+		}
+	case len(damaged) > 0:
+		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-damaged", damaged, 0.95
+		f.Title = "The host key " + damaged[0].Path + " is damaged: " + damaged[0].Text + "."
+		f.Repair = repairFiles("Make new host keys in the place of the damaged ones. Clients will ask whether they may trust them.", paths(damaged)...)
+		if strings.Contains(damaged[0].Text, "carriage") { // new keys would ask every client for trust
+			f.Repair, f.ByHand = nil, "Take the carriage returns out, which keeps the keys: sed -i 's/\\r$//' "+damaged[0].Path+"."
+		}
+	case usable == 0 && len(missing) > 0 && !makesHostKeys(tree):
+		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-missing", missing, 0.95
+		f.Title = "The server sshd does not start, because it has no host key."
+		f.Repair = repairFiles("Make new host keys. Clients will ask whether they may trust them.", writes...)
+	case usable > 0:
+		return findHostAlgorithms(sshd, k.kinds)
+	default:
+		return nil
+	}
+	if usable > 0 {
+		f.Severity = diagnose.Degrades
+	}
+	return []diagnose.Finding{f}
+}
+
+// hostKeys are the host keys of a configuration, by what sshd makes of them after a boot.
+type hostKeys struct {
+	missing, open, damaged []diagnose.Evidence
+	usable                 int
+	kinds                  []string             // of the usable keys; an empty one is unknown
+	atBoot                 *config.TmpfilesLine // that opens a key
+}
+
+// sortHostKeys looks at the files of host keys.
+func sortHostKeys(tree *diagnose.Tree, names []string) (k hostKeys) {
+	for _, name := range names {
 		info, line, err := config.StatAtBoot(tree, name)
 		if err != nil {
-			missing = append(missing, config.FileEvidence(name, 0, "it does not exist"))
+			k.missing = append(k.missing, config.FileEvidence(name, 0, "it does not exist"))
 			continue
 		}
 		text, err := tree.Read(name)
@@ -49,51 +93,18 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 				}
 				why = "it is empty"
 			}
-			damaged = append(damaged, config.FileEvidence(name, 0, why))
+			k.damaged = append(k.damaged, config.FileEvidence(name, 0, why))
 		case owner.UID == 0 && info.Mode()&0o077 != 0 && !isKeyGroup(tree, owner.GID, info.Mode().Perm() == 0o640):
-			open = append(open, config.FileEvidence(name, 0, "its mode is "+config.ModeText(info)+"; sshd wants 0600"))
+			k.open = append(k.open, config.FileEvidence(name, 0, "its mode is "+config.ModeText(info)+"; sshd wants 0600"))
 			if line != nil {
-				atBoot = line
+				k.atBoot = line
 			}
 		default:
-			usable++
-			kinds = append(kinds, hostKeyKind(tree, name, text))
+			k.usable++
+			k.kinds = append(k.kinds, hostKeyKind(tree, name, text))
 		}
 	}
-	f := diagnose.Finding{Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, ByHand: "Mend them with ssh-keygen -A and chmod 600 /etc/ssh/ssh_host_*_key, run as root."}
-	var writes []string
-	for _, e := range append(append(append([]diagnose.Evidence{}, open...), damaged...), missing...) {
-		writes = append(writes, e.Path)
-	}
-	switch {
-	case len(open) > 0:
-		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-open", open, 0.97
-		f.Title = "The server sshd ignores the host key " + open[0].Path + ", because others may read it."
-		f.Repair = repairFiles("Give the host keys the mode 0600.", paths(open)...)
-		if atBoot != nil { // a repair would last until the next boot
-			f.Repair, f.ByHand = nil, "Correct the line "+atBoot.Place()+", which opens the key at each boot."
-			f.Evidence = append(f.Evidence, atBoot.Evidence())
-		}
-	case len(damaged) > 0:
-		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-damaged", damaged, 0.95
-		f.Title = "The host key " + damaged[0].Path + " is damaged: " + damaged[0].Text + "."
-		f.Repair = repairFiles("Make new host keys in the place of the damaged ones. Clients will ask whether they may trust them.", paths(damaged)...)
-		if strings.Contains(damaged[0].Text, "carriage") { // new keys would ask every client for trust
-			f.Repair, f.ByHand = nil, "Take the carriage returns out, which keeps the keys: sed -i 's/\\r$//' "+damaged[0].Path+"."
-		}
-	case usable == 0 && len(missing) > 0 && !makesHostKeys(tree):
-		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-missing", missing, 0.95
-		f.Title = "The server sshd does not start, because it has no host key."
-		f.Repair = repairFiles("Make new host keys. Clients will ask whether they may trust them.", writes...)
-	case usable > 0:
-		return findHostAlgorithms(sshd, kinds)
-	default:
-		return nil
-	}
-	if usable > 0 {
-		f.Severity = diagnose.Degrades
-	}
-	return []diagnose.Finding{f}
+	return k
 }
 
 // hostKeyKind is the type of a host key, as the private key or the public key beside it says; empty where neither does.

@@ -41,8 +41,10 @@ type logins struct {
 	shells   map[string]shellCheck // by their places
 	// elsewhere says where logins may come from that the files do not show, such as a directory service; empty where nothing is known.
 	elsewhere string
-	day       int
-	now       time.Time
+	// now is the time after a boot, and day the day of it; clockMoves: systemd sets the clock to the time of a file, which lies in the future.
+	day        int
+	now        time.Time
+	clockMoves bool
 	// pam is the stack of sshd; nil where sshd does not ask PAM.
 	pam []pamLine
 	// overlays are the lines of /etc/fstab that mount an empty file system in memory, or show another folder, over a place.
@@ -51,6 +53,9 @@ type logins struct {
 	closedToUsers string
 }
 
+// clockEpoch is a file to whose time systemd sets a clock that is behind it.
+const clockEpoch = "/usr/lib/clock-epoch"
+
 // readLogins works out who can log in to a system.
 func readLogins(s *diagnose.System) *logins {
 	return diagnose.Once(s.Files, "logins", func() *logins { return makeLogins(s) })
@@ -58,7 +63,11 @@ func readLogins(s *diagnose.System) *logins {
 
 func makeLogins(s *diagnose.System) *logins {
 	tree := s.Files
-	l := &logins{config: config.ReadSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: config.DayOf(s.Now), now: s.Now, shells: map[string]shellCheck{}}
+	l := &logins{config: config.ReadSSHDConfig(tree), sshd: sshdProgram(tree) != "", now: s.Now, shells: map[string]shellCheck{}}
+	if info, err := tree.Stat(clockEpoch); err == nil && config.UsesSystemd(tree) && !s.Now.IsZero() && info.ModTime().After(s.Now) {
+		l.now, l.clockMoves = info.ModTime(), true
+	}
+	l.day = config.DayOf(l.now)
 	l.elsewhere = loginsElsewhere(tree, l.config)
 	if usesPAM(tree) {
 		l.pam, _ = pamStack(tree, "sshd")

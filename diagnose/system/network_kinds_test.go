@@ -106,9 +106,9 @@ func init() {
 		}, "sh-missing", nearMiss, "", 0},
 
 		// Chains beside input
-		{"ARP", nft(open + "}\ntable arp filter {\n  chain input {\n    type filter hook input priority 0; policy drop;\n  }\n}\n"), "firewall-blocks-ssh", blocks, "/etc/nftables.conf, line 10", 10},
+		{"ARP", nft(open + "}\ntable arp filter {\n  chain input {\n    type filter hook input priority 0; policy drop;\n  }\n}\n"), "firewall-blocks-ssh", blocks, "drops the packets of ARP", 10},
 		{"answers", nft(open + "  chain output {\n    type filter hook output priority 0; policy drop;\n    oif lo accept\n    udp dport 53 accept\n    ct state new tcp dport { 80, 443 } accept\n  }\n}\n"),
-			"firewall-blocks-ssh", blocks, "/etc/nftables.conf, line 8", 8},
+			"firewall-blocks-ssh", blocks, "drops what the machine answers", 8},
 		{"packets before input", nft(open + "  chain early {\n    type filter hook prerouting priority -300; policy accept;\n    tcp dport { 22, 80 } drop\n  }\n}\n"), "firewall-blocks-ssh", blocks, "/etc/nftables.conf, line 9", 9},
 		{"all packets of a device", nft("table netdev filter {\n  chain in {\n    type filter hook ingress device enp1s0 priority 0; policy drop;\n  }\n}\n"), "firewall-blocks-ssh", blocks, "/etc/nftables.conf, line 3", 3},
 		{"a second chain of input", nft(open + "  chain late {\n    type filter hook input priority 10; policy drop;\n    tcp dport 443 accept\n  }\n}\n"), "firewall-blocks-ssh", blocks, "/etc/nftables.conf, line 8", 8},
