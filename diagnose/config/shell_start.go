@@ -19,7 +19,7 @@ type ShellEnd struct {
 }
 
 // maxStartLines bounds the lines of one start file.
-const maxStartLines = 5000
+const maxStartLines = 2000
 
 var (
 	shellWord     = regexp.MustCompile(`[^\s;&|()]+`)

@@ -25,7 +25,7 @@ func readNetworkd(tree *diagnose.Tree) *NetworkManager {
 			files[path.Base(file)] = file
 		}
 	}
-	reader := networkdAccount(tree)
+	reader := findNetworkdReader(tree)
 	for _, base := range slices.Sorted(maps.Keys(files))[:min(len(files), MaxNetworkFiles)] {
 		lines, all := tree.Lines(files[base]), []string{files[base]}
 		for _, drop := range tree.Match("/etc/systemd/network/"+base+".d", "*.conf") {
@@ -49,8 +49,14 @@ func readNetworkd(tree *diagnose.Tree) *NetworkManager {
 	return m
 }
 
-// networkdAccount is the account as which systemd-networkd runs; nil for root, or where that is not known.
-func networkdAccount(tree *diagnose.Tree) *Account {
+// networkdReader is the account as which systemd-networkd runs, with the groups of the system.
+type networkdReader struct {
+	Account
+	groups []UserGroup
+}
+
+// findNetworkdReader returns the account of systemd-networkd; nil for root, or where the account is not known.
+func findNetworkdReader(tree *diagnose.Tree) *networkdReader {
 	name := ""
 	for _, l := range UnitLines(tree, "systemd-networkd.service") {
 		if l.Section == "Service" && l.Key == "User" {
@@ -60,14 +66,15 @@ func networkdAccount(tree *diagnose.Tree) *Account {
 	accounts, _ := ParsePasswd(tree.Lines(PasswdPath))
 	for i := range accounts {
 		if accounts[i].Name == name && accounts[i].UID != 0 {
-			return &accounts[i]
+			groups, _ := ParseGroups(tree.Lines(GroupPath))
+			return &networkdReader{accounts[i], groups}
 		}
 	}
 	return nil
 }
 
 // refuseClosed notes files that an account may not read after a boot, and says whether there is one.
-func (m *NetworkManager) refuseClosed(tree *diagnose.Tree, reader *Account, files []string) bool {
+func (m *NetworkManager) refuseClosed(tree *diagnose.Tree, reader *networkdReader, files []string) bool {
 	closed := false
 	for _, file := range files {
 		if reader == nil || len(m.Problems) >= MaxNetworkFiles {
@@ -83,19 +90,18 @@ func (m *NetworkManager) refuseClosed(tree *diagnose.Tree, reader *Account, file
 
 // closedTo returns the file, or the folder above it, that keeps an account from a file, and its mode; empty where the account may read the file. Links
 // to other places, such as /dev/null, count as open.
-func closedTo(tree *diagnose.Tree, file string, a *Account) (at, mode string) {
+func closedTo(tree *diagnose.Tree, file string, a *networkdReader) (at, mode string) {
 	place, err := tree.Resolve(file)
 	if err != nil {
 		return "", ""
 	}
-	groups, _ := ParseGroups(tree.Lines(GroupPath))
 	for at, bit := place, fs.FileMode(0o4); ; at, bit = path.Dir(at), 0o1 {
 		info, _, err := StatAtBoot(tree, at)
 		if err != nil {
 			return "", ""
 		}
 		owner := diagnose.OwnerOf(info)
-		isMember := owner.GID == a.GID || slices.ContainsFunc(groups, func(g UserGroup) bool { return g.GID == owner.GID && slices.Contains(g.Members, a.Name) })
+		isMember := owner.GID == a.GID || slices.ContainsFunc(a.groups, func(g UserGroup) bool { return g.GID == owner.GID && slices.Contains(g.Members, a.Name) })
 		switch {
 		case owner.UID == a.UID:
 			bit <<= 6

@@ -26,10 +26,10 @@ type TmpfilesLine struct {
 	Text     string
 }
 
-// Bounds of tmpfiles.d. Distributions have fewer than 1,000 lines.
+// Bounds of tmpfiles.d. Distributions have fewer than 300 lines.
 const (
 	maxTmpfiles      = 256
-	maxTmpfilesLines = 5000
+	maxTmpfilesLines = 1000
 )
 
 // tmpfilesFolders are where systemd looks for files of tmpfiles.d, the strongest first.
@@ -53,13 +53,14 @@ func makeTmpfiles(tree *diagnose.Tree) []TmpfilesLine {
 			}
 		}
 	}
+	ids := readIDs(tree)
 	var out []TmpfilesLine
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if isEmptied(tree, files[name]) {
 			continue
 		}
 		for i, text := range tree.Lines(files[name]) {
-			l, ok := parseTmpfilesLine(tree, text)
+			l, ok := parseTmpfilesLine(ids, text)
 			if ok && len(out) < maxTmpfilesLines {
 				l.File, l.Line = files[name], i+1
 				out = append(out, l)
@@ -70,7 +71,7 @@ func makeTmpfiles(tree *diagnose.Tree) []TmpfilesLine {
 }
 
 // parseTmpfilesLine parses one line. ok is false for comments, for lines with specifiers such as %h, and for types that leave existing files alone.
-func parseTmpfilesLine(tree *diagnose.Tree, text string) (l TmpfilesLine, ok bool) {
+func parseTmpfilesLine(ids *namedIDs, text string) (l TmpfilesLine, ok bool) {
 	fields := strings.Fields(text)
 	if len(fields) < 2 || fields[0][0] == '#' || strings.Contains(fields[1], "%") || !path.IsAbs(fields[1]) || !strings.ContainsRune("dDevqQfFmzZaArR", rune(fields[0][0])) {
 		return l, false
@@ -90,35 +91,33 @@ func parseTmpfilesLine(tree *diagnose.Tree, text string) (l TmpfilesLine, ok boo
 		n, err := strconv.ParseUint(mode, 8, 12)
 		l.hasMode, l.mode = err == nil, fs.FileMode(n)&fs.ModePerm
 	}
-	accounts, _ := ParsePasswd(tree.Lines(PasswdPath))
-	groups, _ := ParseGroups(tree.Lines(GroupPath))
-	l.uid = numberOf(field(3), func(name string) (uint32, bool) {
-		i := slices.IndexFunc(accounts, func(a Account) bool { return a.Name == name })
-		if i < 0 {
-			return 0, false
-		}
-		return accounts[i].UID, true
-	})
-	l.gid = numberOf(field(4), func(name string) (uint32, bool) {
-		i := slices.IndexFunc(groups, func(g UserGroup) bool { return g.Name == name })
-		if i < 0 {
-			return 0, false
-		}
-		return groups[i].GID, true
-	})
+	l.uid, l.gid = numberOf(field(3), ids.users), numberOf(field(4), ids.groups)
 	return l, l.hasMode || l.uid != nil || l.gid != nil || strings.ContainsRune("DrR", rune(l.kind))
 }
 
-// numberOf is the id that a field names by a number or a name; nil where the field is empty or the name is unknown.
-func numberOf(text string, find func(name string) (uint32, bool)) *uint32 {
-	if text == "" {
-		return nil
+// namedIDs are the ids of users and groups by their names.
+type namedIDs struct{ users, groups map[string]uint32 }
+
+func readIDs(tree *diagnose.Tree) *namedIDs {
+	ids := &namedIDs{map[string]uint32{}, map[string]uint32{}}
+	accounts, _ := ParsePasswd(tree.Lines(PasswdPath))
+	for _, a := range accounts {
+		ids.users[a.Name] = a.UID
 	}
+	groups, _ := ParseGroups(tree.Lines(GroupPath))
+	for _, g := range groups {
+		ids.groups[g.Name] = g.GID
+	}
+	return ids
+}
+
+// numberOf is the id that a field names by a number or a name; nil where the field is empty or the name is unknown.
+func numberOf(text string, names map[string]uint32) *uint32 {
 	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
 		id := uint32(n)
 		return &id
 	}
-	if id, found := find(text); found {
+	if id, found := names[text]; found {
 		return &id
 	}
 	return nil

@@ -101,6 +101,9 @@ func closedIptables(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
 // rulesFile is a file of rules that a command loads: nft -f FILE, or iptables-restore FILE.
 var rulesFile = regexp.MustCompile(`(?:^|[\s;'"/-])(?:(nft)\s+(?:-[cnos]\s+)*-f\s+|iptables(?:-nft|-legacy)?-restore\s+(?:-[nw]\s+|--\w+\s+)*<?\s*)(/[^\s;'"]+)`)
 
+// loadsRules is what a unit says that loads rules itself, or by a script.
+var loadsRules = regexp.MustCompile(`nft|iptables|\.sh\b`)
+
 // startedCommands are the command lines that a boot carries out for certain: those of enabled units, and those of an executable rc.local outside of blocks.
 func startedCommands(tree *diagnose.Tree) (commands []string, scripts []string) {
 	if config.ManagerOf(tree) != config.SystemdManager {
@@ -112,6 +115,10 @@ func startedCommands(tree *diagnose.Tree) (commands []string, scripts []string) 
 	}
 	for _, unit := range config.WantedUnits(tree) {
 		if path.Ext(unit) != ".service" {
+			continue
+		}
+		text, err := tree.Read(config.UnitFile(tree, unit))
+		if err != nil || !loadsRules.Match(text) {
 			continue
 		}
 		lines := config.UnitLines(tree, unit)

@@ -121,7 +121,7 @@ func (l *logins) examine(tree *diagnose.Tree, a *login) {
 			a.shellTrouble = place(config.PasswdPath, a.Line) + " ends with a carriage return, which counts as a part of its name"
 		}
 	}
-	if a.LogsIn() && a.shellTrouble == "" {
+	if a.LogsIn() && a.shellTrouble == "" && len(l.accounts) < maxShellEnds {
 		a.ends = findShellEnds(tree, &a.Account)
 	}
 	a.keys = l.keyFiles(tree, l.config, &a.Account)

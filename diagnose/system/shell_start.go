@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"path"
 	"slices"
+	"strings"
 
 	"salvor/diagnose"
 	"salvor/diagnose/config"
@@ -13,6 +14,9 @@ import (
 type shellEnds struct {
 	atTerminal, forCommands *config.ShellEnd
 }
+
+// maxShellEnds bounds the accounts whose start files are read.
+const maxShellEnds = 64
 
 // findShellEnds follows the start files of a shell: those of a login at a terminal, and those of a command over ssh, for which bash reads its files too.
 func findShellEnds(tree *diagnose.Tree, a *config.Account) shellEnds {
@@ -39,8 +43,14 @@ func findShellEnds(tree *diagnose.Tree, a *config.Account) shellEnds {
 	if isBash && mentions(own, ".bashrc") {
 		login = append(login, bashrc)
 	}
+	find := func(file string) *config.ShellEnd {
+		if strings.HasPrefix(file, "/etc/") { // the files of all accounts: once, whatever lies in a home
+			return diagnose.Once(tree, "shell end "+file, func() *config.ShellEnd { return config.FindShellEnd(tree, file, "") })
+		}
+		return config.FindShellEnd(tree, file, a.Home)
+	}
 	for _, file := range login {
-		if end := config.FindShellEnd(tree, file, a.Home); end != nil && end.Interactive {
+		if end := find(file); end != nil && end.Interactive {
 			out.atTerminal = end
 			break
 		}
@@ -49,7 +59,7 @@ func findShellEnds(tree *diagnose.Tree, a *config.Account) shellEnds {
 		return out
 	}
 	for _, file := range []string{system, bashrc} {
-		if end := config.FindShellEnd(tree, file, a.Home); end != nil && end.Commands {
+		if end := find(file); end != nil && end.Commands {
 			out.forCommands = end
 			break
 		}
