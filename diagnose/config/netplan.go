@@ -139,6 +139,9 @@ func (p *Netplan) Parse(file, text string) {
 			values, _ := settings.(map[any]any)
 			p.merge(kind, name, file, lineOfKey(lines, name), values)
 			if mode := values["activation-mode"]; mode != nil {
+				if mode == false { // YAML takes the word off for it
+					mode = "off"
+				}
 				p.Merged[kind][name].activation = NetworkProblem{File: file, Line: lineOfKey(lines, "activation-mode"), Text: fmt.Sprintf("activation-mode: %v", mode)}
 			}
 			if kind != "ethernets" {

@@ -31,7 +31,9 @@ var (
 	// shellChain is a condition, an operator and the end of the shell: command -v direnv >/dev/null || exit 0.
 	shellChain = regexp.MustCompile(`^(.+?)\s*(\|\||&&)\s*(?:\{\s*)?(exit|logout|return)\b[^;&|]*;?\s*\}?$`)
 	shellTest  = regexp.MustCompile(`^(?:\[{1,2}|test)\s+(!\s+)?-([efxdrs])\s+(\S+)(?:\s+\]{1,2})?$`)
-	shellFind  = regexp.MustCompile(`^(?:command\s+-[vV]|which|type(?:\s+-[pPt])?|hash)\s+([\w.+-]+)(?:\s+[12&]?>.*)?$`)
+	// shellPath is what changes where programs are found, or may define functions and aliases.
+	shellPath = regexp.MustCompile(`\bPATH\+?=|(^|[;&|]\s*|\bthen\s+)(\.|source|eval|alias)\s`)
+	shellFind = regexp.MustCompile(`^(?:command\s+-[vV]|which|type(?:\s+-[pPt])?|hash)\s+([\w.+-]+)(?:\s+[12&]?>.*)?$`)
 )
 
 // shellBuiltins are commands that a shell has in itself.
@@ -44,7 +46,7 @@ var shellBuiltins = strings.Fields("alias bg bind builtin cd command compgen com
 func FindShellEnd(tree *diagnose.Tree, file, home string) *ShellEnd {
 	lines := tree.Lines(file)
 	depth, inFunction, atTerminals, terminator := 0, false, false, ""
-	openBlock := "" // the first line of the outermost block
+	openBlock, usualPath := "", true // the first line of the outermost block; no line changes where programs are found
 	for i := 0; i < len(lines) && i < maxStartLines; i++ {
 		at := i + 1
 		if terminator != "" {
@@ -71,7 +73,7 @@ func FindShellEnd(tree *diagnose.Tree, file, home string) *ShellEnd {
 		}
 		if depth == 0 {
 			openBlock, inFunction = plain, shellFunction.MatchString(plain)
-			end, goesOn := shellEndOf(tree, line, plain, home, &atTerminals)
+			end, goesOn := shellEndOf(tree, line, plain, home, &atTerminals, usualPath)
 			if end {
 				word := shellWord.FindString(plain)
 				return &ShellEnd{File: file, Line: at, Text: line, Interactive: word != "exec", Commands: !atTerminals}
@@ -85,6 +87,7 @@ func FindShellEnd(tree *diagnose.Tree, file, home string) *ShellEnd {
 			}
 			atTerminals = true
 		}
+		usualPath = usualPath && !shellPath.MatchString(plain)
 		for _, word := range shellWord.FindAllString(plain, -1) {
 			switch {
 			case slices.Contains([]string{"if", "case", "for", "while", "until", "select", "{"}, word):
@@ -98,9 +101,10 @@ func FindShellEnd(tree *diagnose.Tree, file, home string) *ShellEnd {
 }
 
 // shellEndOf judges one line outside of blocks: whether the shell ends there, and whether the search goes on behind the line.
-func shellEndOf(tree *diagnose.Tree, line, plain, home string, atTerminals *bool) (ends, goesOn bool) {
+func shellEndOf(tree *diagnose.Tree, line, plain, home string, atTerminals *bool, usualPath bool) (ends, goesOn bool) {
 	if m := shellChain.FindStringSubmatch(line); m != nil {
 		holds, known := shellCondition(tree, strings.TrimSpace(m[1]), home)
+		known = known && (holds || usualPath || !shellFind.MatchString(strings.TrimSpace(m[1])))
 		switch {
 		case !known && m[3] == "return" && shellTerminal.MatchString(m[1]):
 			*atTerminals = true
@@ -127,7 +131,7 @@ func shellEndOf(tree *diagnose.Tree, line, plain, home string, atTerminals *bool
 		if len(words) < 2 || strings.ContainsAny(words[1], "<>$-Q") {
 			return false, true
 		}
-		return !hasProgram(tree, words[1]), false
+		return !hasProgram(tree, words[1]) && (usualPath || path.IsAbs(words[1])), false
 	}
 	isBlock := slices.Contains([]string{"if", "case", "for", "while", "until", "select", "{"}, words[0])
 	return false, isBlock || shellFunction.MatchString(plain) || !shellFlow.MatchString(plain)
@@ -230,6 +234,8 @@ func FindLostCommand(tree *diagnose.Tree, file string) *LostCommand {
 			continue
 		case !isPlain || slices.Contains(shellBuiltins, words[0]) && words[0] != "true" && words[0] != "echo" && words[0] != "umask" && words[0] != "cd":
 			return nil // what is not understood may end the script, or define a command
+		case strings.HasPrefix(words[0], "PATH="):
+			return nil
 		case strings.Contains(words[0], "="):
 			continue
 		}

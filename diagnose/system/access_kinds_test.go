@@ -271,6 +271,8 @@ func init() {
 		{"near miss: a program that is there", both("command -v bash >/dev/null || exit 0\ntype cd >/dev/null || exit\n[ -f /etc/passwd ] || exit 1\n[ ! -f /etc/passwd ] && exit 1\n"), "shell-missing", nearMiss, "", 0},
 		{"near miss: ends in a function, a block and behind a return", both("leave() {\n  exit 1\n}\nif [ \"$TERM\" = dumb ]; then\n  exit\nfi\nexit\n"), "shell-missing", nearMiss, "", 0},
 		{"near miss: a text that says exit", both("alias x='exit'\ncat <<END\nexit\nEND\n# exit\necho exit\ntrap 'exit 1' TERM\n[ -z \"$PS1\" ] && return\n"), "shell-missing", nearMiss, "", 0},
+		{"near miss: a program that another folder may have", both("export PATH=\"/opt/tools/bin:$PATH\"\ncommand -v direnv >/dev/null || exit 0\n"), "shell-missing", nearMiss, "", 0},
+		{"near miss: a program that another file may define", both(". /opt/env.sh\ncommand -v direnv >/dev/null || exit 0\n"), "shell-missing", nearMiss, "", 0},
 		{"near miss: another program takes the place of the shell", both("exec bash --norc\n"), "shell-missing", nearMiss, "", 0},
 	})
 }

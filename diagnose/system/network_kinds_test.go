@@ -88,6 +88,7 @@ func init() {
 			m.add("/etc/network/interfaces", "  pre-up iptables-restore < /etc/iptables.rules\n")
 		}, "network-config-invalid", blocks, "/etc/iptables.rules, which it reads", 0},
 		{"near miss: a hook that allows for it", hook("#!/bin/sh\nset -e\n[ -x /usr/sbin/iptables-restore ] || exit 0\n/usr/sbin/iptables-restore </etc/iptables.up.rules\n"), "network-config-invalid", nearMiss, "", 0},
+		{"near miss: a hook with folders of its own", hook("#!/bin/sh -e\nPATH=/opt/firewall/bin:$PATH\nfirewall up\n"), "network-config-invalid", nearMiss, "", 0},
 		{"near miss: a hook that ends well", hook("#!/bin/sh\n/usr/local/sbin/firewall up\nexit 0\n"), "network-config-invalid", nearMiss, "", 0},
 		{"near miss: a hook that nobody runs", func(m machine) {
 			m.write("/etc/network/if-pre-up.d/iptables", "#!/bin/sh -e\n/usr/local/sbin/firewall up\n")
@@ -166,7 +167,7 @@ func init() {
 		}), "network-nothing-configured", blocks, "/etc/netplan/90-maintenance.yaml, line 5 says activation-mode: manual", 5},
 		{"a mode that waits for a person, without NetworkManager", func(m machine) {
 			m.write("/etc/netplan/90-maintenance.yaml", "network:\n  version: 2\n  ethernets:\n    enp1s0:\n      activation-mode: off\n")
-		}, "network-nothing-configured", blocks, "/etc/netplan/90-maintenance.yaml, line 5", 5},
+		}, "network-nothing-configured", blocks, "/etc/netplan/90-maintenance.yaml, line 5 says activation-mode: off", 5},
 		{"near miss: a state that keeps the radio down", manager(func(m machine) { m.write(state, "[main]\nNetworkingEnabled=true\nWirelessEnabled=false\n") }), "network-nothing-configured", nearMiss, "", 0},
 		{"near miss: a state of a manager that does not start", func(m machine) { m.write(state, "[main]\nNetworkingEnabled=false\n") }, "network-nothing-configured", nearMiss, "", 0},
 		{"near miss: interfaces that NetworkManager takes over", manager(func(m machine) {
