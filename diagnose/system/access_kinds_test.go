@@ -240,6 +240,10 @@ func init() {
 			m.write("/etc/security/limits.d/90-x.conf", "* hard nofile 1048576\nalice soft nofile 2147483647\n")
 		})),
 			id, nearMiss, "", 0},
+		{"near miss: more open files, and systemd raises the limit", alone(pam(func(m machine) {
+			m.write("/etc/security/limits.d/90-x.conf", "* - nofile 2000000\n")
+			m.add("/usr/lib/systemd/systemd", "\x00Couldn't write fs.nr_open as %i, halving it.\x00")
+		})), id, nearMiss, "", 0},
 		{"near miss: more open files by a higher limit", alone(pam(func(m machine) {
 			m.write("/etc/security/limits.d/90-x.conf", "* - nofile 2000000\n")
 			m.write("/etc/sysctl.d/90-x.conf", "fs.nr_open = 4194304\n")

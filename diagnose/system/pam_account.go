@@ -1,6 +1,7 @@
 package system
 
 import (
+	"bytes"
 	"fmt"
 	"path"
 	"slices"
@@ -76,7 +77,7 @@ func (q *pamRequest) limits(l *pamLine) (at pamLine, answer pamAnswer, refused b
 	return pamLine{}, pamAnswer{}, false
 }
 
-// Values of fs.nr_open that no file sets: that of the kernel, and the one to which systemd raises it except on Debian and Ubuntu.
+// Values of fs.nr_open that no file sets: that of the kernel, and the one to which systemd raises it. The systemd of Debian 12 and before does not.
 const (
 	kernelOpenFiles  = 1 << 20
 	systemdOpenFiles = 1_073_741_816
@@ -87,7 +88,11 @@ func mostOpenFiles(tree *diagnose.Tree) int {
 	if n, err := strconv.Atoi(sysctlSettings(tree)["fs.nr_open"].value); err == nil {
 		return n
 	}
-	if config.UsesSystemd(tree) && !tree.Exists("/etc/debian_version") {
+	if !config.UsesSystemd(tree) {
+		return kernelOpenFiles
+	}
+	text, err := tree.Read(config.FirstExisting(tree, "/usr/lib/systemd/systemd", "/lib/systemd/systemd"))
+	if err != nil || bytes.Contains(text, []byte("Couldn't write fs.nr_open")) {
 		return systemdOpenFiles
 	}
 	return kernelOpenFiles
