@@ -190,7 +190,7 @@ odd: ## change guests between the actions of operations as other tools and peopl
 	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 30m -v -run TestOddNetworkData ./agent/network
 	SALVOR_SWEEP=whole $(GO) test -count 1 -run 'OfOthers|ByOthers|FormerRelease|AnotherLibvirt|LastRun|StateIsCopied' ./hypervisor/libvirt ./conductor/server ./host
 	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 2h -run 'TestOddBMCs|TestOddPairsEverywhere|TestOddestBMCs' ./test/oddbmc
-	nice -n 5 $(GO) test -tags causes -count 1 -timeout 0 -v -run TestOddSystems ./test/oddsystem
+	nice -n 5 $(GO) test -tags causes -count 1 -timeout 0 -v -run 'TestOddSystems|TestBlindFaults' ./test/oddsystem
 	SALVOR_SWEEP=whole E2E='^(TestRealDaemon|TestToolsOfOthers|TestGuest)$$' test/e2e.sh
 
 states: ## write docs/states.md again

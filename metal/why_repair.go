@@ -26,6 +26,9 @@ func (s *StatusInput) addRepair(w *record.Why) {
 		awaitSomebody(w, "until "+record.Moment(r.ConsentUntil)+", repair "+r.ID+" waits for a consent to its plan",
 			record.Command{Run: fmt.Sprintf("salvor repair show %s %s", node, r.ID), For: "read the plan"},
 			record.Command{Run: fmt.Sprintf("salvor repair consent %s %s --digest %s --consent %s", node, r.ID, r.Digest, joinConsents(r.Needs, ",")), For: "have it written"})
+		for _, loss := range r.Losses {
+			w.Notes = append(w.Notes, "with "+loss.Finding+", the plan may lose: "+strings.TrimSuffix(loss.Text, "."))
+		}
 	case r.State == RepairBooting:
 		awaitSomebody(w, "until "+record.Moment(r.ProofUntil)+", its own system has to prove that it works since repair "+r.ID, confirm)
 	case r.State == RepairInterrupted:

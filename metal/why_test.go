@@ -11,6 +11,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/repair"
 	"salvor/rescue"
 )
 
@@ -204,6 +205,9 @@ func TestWhy(t *testing.T) {
 			[]string{"Diagnosis d1 booted it into rescue, has ended, and left it there."}, "salvor node unrescue kea"},
 		"a repair waits for consent": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairAwaitingConsent, Digest: "5f0c", Needs: []diagnose.Consent{diagnose.ConsentFiles, diagnose.ConsentBoot}, ConsentUntil: noon}),
 			record.Waiting, []string{"Until 2026-11-22 12:00:00 UTC, repair r1 waits for a consent to its plan.", "salvor repair show kea"}, "salvor repair consent kea r1 --digest 5f0c --consent files,boot"},
+		"a repair that may lose something waits for consent": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairAwaitingConsent, Digest: "5f0c", Needs: []diagnose.Consent{diagnose.ConsentFiles},
+			ConsentUntil: noon, Losses: []repair.Loss{{Finding: "fstab-device-missing", Text: "Programs that store data below /data start with an empty folder."}}}),
+			record.Waiting, []string{"repair r1 waits for a consent to its plan", "With fstab-device-missing, the plan may lose: Programs that store data below /data start with an empty folder."}, "salvor repair consent kea r1 --digest 5f0c --consent files"},
 		"a repair has its consent":  {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairAwaitingConsent, Consent: &metal.RepairConsent{}}), record.Idle, nil, ""},
 		"a repair has to be proven": {metal.Active, drop, newestRepair(metal.Repair{State: metal.RepairBooting, ProofUntil: noon}), record.Waiting, []string{"Until 2026-11-22 12:00:00 UTC, its own system has to prove that it works since repair r1."}, "salvor repair confirm kea r1"},
 		"a repair is unproven": {metal.Active, drop, newestRepair(metal.Repair{State: metal.RepairUnproven, UndoFiles: 2}), record.Idle,

@@ -63,20 +63,34 @@ type Loss struct {
 }
 
 // Losses are what the plan may lose: an owner reads them beside the digest that the consent names. A mend that leaves some of its finding has changed the
-// disk all the same, and counts.
+// disk all the same, and counts. So does the state of a machine in which any write may be lost.
 func (p *Plan) Losses() []Loss {
 	var out []Loss
 	for _, system := range p.Before.Systems {
 		for _, f := range system.Findings {
-			if f.Repair == nil || f.Repair.Loses == "" || !p.changesFor(f.ID, system.Root) {
-				continue
+			text := ""
+			if f.Repair != nil && p.changesFor(f.ID, system.Root) {
+				text = f.Repair.Loses
+			} else if state := losingStates[f.ID]; state != "" && p.changesDisks(system.Root) {
+				text = f.Title + " " + state
 			}
-			if loss := (Loss{f.ID, f.Repair.Loses}); !slices.Contains(out, loss) {
+			if loss := (Loss{f.ID, text}); text != "" && !slices.Contains(out, loss) {
 				out = append(out, loss)
 			}
 		}
 	}
 	return out
+}
+
+// losingStates are findings about a machine on which a write may be lost or be divided, by id, with what may happen.
+var losingStates = map[string]string{
+	"array-degraded":     "A member that is missing gets nothing of what is written to the array, and may hold newer data. Add it again as a new member only.",
+	"identity-duplicate": "If the repair changes one of them, the next boot may use the other one.",
+}
+
+// changesDisks says whether the plan changes files of the system on a root, or blocks of a disk.
+func (p *Plan) changesDisks(root string) bool {
+	return len(p.Blocks) > 0 || slices.ContainsFunc(p.Files, func(f FileChange) bool { return f.Root == root })
 }
 
 // changesFor says whether the plan changes something for a finding of the system on a root. A change outside of files names no system.

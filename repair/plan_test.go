@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"strings"
 	"testing"
 
 	"salvor/diagnose"
@@ -57,6 +58,33 @@ func TestLosses(t *testing.T) {
 	p := Plan{Mended: []string{mended.ID, "sshd-config-invalid"}, Before: diagnose.Examination{Systems: []diagnose.ExaminedSystem{{Findings: []diagnose.Finding{mended, left, mended, {ID: "sshd-config-invalid"}}}}}}
 	if got := p.Losses(); len(got) != 1 || got[0] != (Loss{mended.ID, mended.Repair.Loses}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestLossesOfStates: half of an array and a copy of a disk are named beside the digest where the plan writes to the disks of the system, and only there.
+func TestLossesOfStates(t *testing.T) {
+	half := diagnose.Finding{ID: "array-degraded", Title: "The array /dev/md1 runs with 1 of its 2 members."}
+	twin := diagnose.Finding{ID: "identity-duplicate", Title: "The devices /dev/sda1 and /dev/sdb1 have the same UUID."}
+	before := diagnose.Examination{Systems: []diagnose.ExaminedSystem{{Root: "/dev/md1", Findings: []diagnose.Finding{half, twin, {ID: "sshd-masked"}}}}}
+	for name, tc := range map[string]struct {
+		plan Plan
+		want []string
+	}{
+		"files":            {Plan{Files: []FileChange{{Root: "/dev/md1", Path: "/etc/fstab"}}}, []string{half.Title, twin.Title}},
+		"blocks":           {Plan{Blocks: []BlockChange{{Device: "/dev/sda"}}}, []string{half.Title, twin.Title}},
+		"another system":   {Plan{Files: []FileChange{{Root: "/dev/sdc1", Path: "/etc/fstab"}}}, nil},
+		"settings only":    {Plan{Settings: []Setting{{Kind: Clock}}}, nil},
+		"nothing is there": {Plan{}, nil},
+	} {
+		tc.plan.Before = before
+		got := tc.plan.Losses()
+		same := len(got) == len(tc.want)
+		for i := range min(len(got), len(tc.want)) {
+			same = same && strings.HasPrefix(got[i].Text, tc.want[i]+" ")
+		}
+		if !same {
+			t.Errorf("%s: want losses that begin with %q, got %+v", name, tc.want, got)
+		}
 	}
 }
 

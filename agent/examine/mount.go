@@ -32,7 +32,8 @@ func (x *examinationRun) mountAll(ctx context.Context) {
 		d.Space = x.space(d, place)
 		if tree, closer, err := OpenTree(place); err == nil {
 			x.closers = append(x.closers, closer)
-			d.Tree = tree
+			d.Tree, d.Places = tree, diagnose.PlacesOf(tree)
+			x.session.notePlaces(d)
 		}
 		if d.FS == "btrfs" {
 			x.volumes[d.Path] = x.subvolumes(ctx, d)

@@ -25,6 +25,8 @@ type OverlaySession struct {
 	tools   toolRunner
 	kept    []*keptDisk     // nil until Mount
 	mending *examinationRun // while systems are mounted
+	// places are those of the system that the files of each device fit, by its path, as the last examination found them.
+	places map[string][]string
 }
 
 // keptDisk is a disk with its overlay.
@@ -113,6 +115,7 @@ func (s *OverlaySession) Mount(ctx context.Context, roots []string) ([]*MountedS
 	if _, err := x.assembleAll(ctx); err != nil {
 		return nil, err
 	}
+	s.recallPlaces(x.devices)
 	x.refuseExternalJournals()
 	x.refuseUsedPools("/sys/fs/btrfs")
 	x.mountPools(ctx)
@@ -132,6 +135,25 @@ func (s *OverlaySession) Mount(ctx context.Context, roots []string) ([]*MountedS
 		out = append(out, m)
 	}
 	return out, nil
+}
+
+// recallPlaces gives devices the places that an examination found. While systems are mended, other file systems are not mounted, and the rules are to decide
+// as before.
+func (s *OverlaySession) recallPlaces(devices []*device) {
+	for _, d := range devices {
+		d.Places = s.places[d.Path]
+	}
+}
+
+// notePlaces keeps for recallPlaces which places the files of a device fit. Outside of a session it does nothing.
+func (s *OverlaySession) notePlaces(d *device) {
+	if s == nil || len(d.Places) == 0 {
+		return
+	}
+	if s.places == nil {
+		s.places = map[string][]string{}
+	}
+	s.places[d.Path] = d.Places
 }
 
 // Unmount takes down everything but the overlays of the session, so that they hold all that was changed.

@@ -16,9 +16,31 @@ import (
 	"salvor/problem"
 )
 
+// dumpTries bounds how often the kernel is asked for a list.
+const dumpTries = 20
+
+// dumped asks the kernel for a list until nothing changed what the kernel lists while it answered.
+func dumped[T any](list func() ([]T, error)) (all []T, err error) {
+	for range dumpTries {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
+}
+
+// addressesOf are the addresses of a link.
+func addressesOf(link netlink.Link, family int) ([]netlink.Addr, error) {
+	held, err := dumped(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
+	if err != nil {
+		return nil, fmt.Errorf("addresses of %s: %w", link.Attrs().Name, err)
+	}
+	return held, nil
+}
+
 // listNICs are the machine's own Ethernet NICs: what is made on top of them is left out.
 func listNICs() ([]netlink.Link, error) {
-	links, err := netlink.LinkList()
+	links, err := dumped(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list NICs: %w", err)
 	}
@@ -272,9 +294,9 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // dropAddresses takes the IPv4 addresses from a link, except some; the kernel takes
 // the routes with them. What the rescuing network gave must not live on in the tenant's.
 func dropAddresses(link netlink.Link, except ...netip.Prefix) error {
-	held, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	held, err := addressesOf(link, netlink.FAMILY_V4)
 	if err != nil {
-		return fmt.Errorf("addresses of %s: %w", link.Attrs().Name, err)
+		return err
 	}
 	for _, address := range held {
 		if slices.ContainsFunc(except, func(p netip.Prefix) bool { return address.IPNet.String() == ipNet(p).String() }) {
@@ -307,9 +329,9 @@ func renewIPv6(name string) {
 func listenAddresses(links []netlink.Link) ([]netip.Addr, error) {
 	var found []netip.Addr
 	for _, link := range links {
-		held, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		held, err := addressesOf(link, netlink.FAMILY_ALL)
 		if err != nil {
-			return nil, fmt.Errorf("addresses of %s: %w", link.Attrs().Name, err)
+			return nil, err
 		}
 		for _, address := range held {
 			a, ok := netip.AddrFromSlice(address.IP)

@@ -58,7 +58,7 @@ func freshNamespace() error {
 
 // emptyNamespace removes all links but the loopback, and the rules that a former input left.
 func emptyNamespace() error {
-	links, err := netlink.LinkList()
+	links, err := dumped(netlink.LinkList)
 	if err != nil {
 		return err
 	}
@@ -344,7 +344,7 @@ const sshPort = 22
 // borrowAddress gives a device an address for some time.
 func borrowAddress(link netlink.Link, address netip.Addr) (undo func(), err error) {
 	own := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(address, address.BitLen())), Flags: unix.IFA_F_NODAD}
-	held, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	held, err := addressesOf(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func hasRoute(c odd.NetworkClaim) error {
 	if c.To.Addr().Is6() {
 		family = netlink.FAMILY_V6
 	}
-	routes, err := netlink.RouteList(nil, family)
+	routes, err := dumped(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func hasRoute(c odd.NetworkClaim) error {
 
 // lookAtLink asks the kernel for the bond, the VLAN or the mtu of a claim.
 func lookAtLink(c odd.NetworkClaim) error {
-	links, err := netlink.LinkList()
+	links, err := dumped(netlink.LinkList)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func standsOn(links []netlink.Link, vlan *netlink.Vlan, on odd.LinkPlace) bool {
 
 // addressOnMember tells which member of a bond has an address. The kernel hands what a member receives to its bond, so no connection comes up there.
 func addressOnMember() error {
-	links, err := netlink.LinkList()
+	links, err := dumped(netlink.LinkList)
 	if err != nil {
 		return err
 	}

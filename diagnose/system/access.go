@@ -25,6 +25,12 @@ func place(path string, line int) string {
 	return fmt.Sprintf("%s, line %d", path, line)
 }
 
+// mayLose adds to a repair, in a sentence, what the repair may lose.
+func mayLose(r *diagnose.Repair, text string) *diagnose.Repair {
+	r.Loses = text
+	return r
+}
+
 // repairFiles is a repair that changes files and loses nothing.
 func repairFiles(summary string, writes ...string) *diagnose.Repair {
 	slices.Sort(writes)

@@ -37,7 +37,8 @@ func findBrokenAccounts(s *diagnose.System) []diagnose.Finding {
 		if !tree.Exists(file + "-") {
 			return nil
 		}
-		return repairFiles("Take the lines that are broken or missing from "+file+"-, the system's own backup.", file)
+		return mayLose(repairFiles("Take the lines that are broken or missing from "+file+"-, the system's own backup.", file),
+			"The backup is older: the lines lack what was changed last, such as a new password or a lock of an account.")
 	}
 	if !slices.ContainsFunc(accounts, func(a config.Account) bool { return a.Name == "root" && a.UID == 0 }) {
 		text := "it has no line for root with the user id 0"
@@ -234,13 +235,15 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
 			f.Title = fmt.Sprintf("The shell %s of %s does not exist or may not be executed.", a.Shell, a.Name)
 			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.PasswdPath, a.Line, a.Name+" has the shell "+a.Shell), config.FileEvidence(a.Shell, 0, "it does not exist as an executable file")}
-			f.Repair = repairFiles("Give "+a.Name+" a shell that exists.", config.PasswdPath)
+			if slices.Contains(plainShells, path.Base(a.Shell)) { // others may limit what the account does
+				f.Repair = repairFiles("Give "+a.Name+" a shell that exists.", config.PasswdPath)
+			}
 			f.ByHand = "Set another shell with usermod -s /bin/sh " + a.Name + ", or install the shell."
 		case a.InShadow && a.shadow == nil && s.Files.Exists(config.ShadowPath):
 			f.ID, f.Severity, f.Confidence = "shadow-entry-missing", l.severity(a.Name, diagnose.Info), 0.9
 			f.Title = fmt.Sprintf("The file %s has no entry for %s, so PAM lets this account not in.", config.ShadowPath, a.Name)
 			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.PasswdPath, a.Line, "the line of "+a.Name+" refers to "+config.ShadowPath), config.FileEvidence(config.ShadowPath, 0, "it has no valid line for "+a.Name)}
-			f.Repair = repairFiles("Add an entry with a locked password.", config.ShadowPath)
+			f.Repair = mayLose(repairFiles("Add an entry with a locked password.", config.ShadowPath), fmt.Sprintf("The keys of %s let this account in again.", a.Name))
 			f.ByHand = "Add the entry with pwconv, and set a password with passwd " + a.Name + "."
 		case a.shadow == nil:
 			continue
@@ -254,15 +257,18 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 			}
 			f.Repair = repairFiles("Clear the day on which the account expires, and the days after which its password does.", config.ShadowPath)
 			f.ByHand = "Clear it with chage -E -1 -I -1 -M -1 " + a.Name + "."
+			f.Repair.Loses = fmt.Sprintf("The password of %s no longer expires, whatever the rules of the site say.", a.Name)
 			if a.shadow.Ends == 0 || a.shadow.Ends == 1 { // so does usermod --expiredate 1, by which administrators lock accounts
 				f.Repair = nil
 				f.ByHand = "An administrator seems to have locked the account; unlock it with chage -E -1 " + a.Name + " if that was not meant."
+			} else if a.shadow.Ends > 1 { // no tool of a system sets such a day by itself
+				f.Repair.Loses = fmt.Sprintf("The account %s logs in again. Someone may have set its last day on purpose.", a.Name)
 			}
 		case a.shadow.MustChange(l.day) != "" && (a.Hash.Usable || hasUsableKey(a)):
 			f.ID, f.Severity, f.Confidence = "password-must-change", l.severity(a.Name, diagnose.Info), 0.7
 			f.Title = fmt.Sprintf("The account %s cannot log in without a new password, because %s.", a.Name, a.shadow.MustChange(l.day))
 			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.ShadowPath, a.shadow.Line, "the days in the line of "+a.Name)}
-			f.Repair = repairFiles("Set the day of the last change to today.", config.ShadowPath)
+			f.Repair = mayLose(repairFiles("Set the day of the last change to today.", config.ShadowPath), fmt.Sprintf("The account %s keeps its password, which someone else may know.", a.Name))
 			f.ByHand = "Log in at a terminal and set a new password, or run chage -d today " + a.Name + "."
 			if !a.Hash.Usable {
 				f.Confidence = 0.92
@@ -282,6 +288,9 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 	}
 	return out
 }
+
+// plainShells are shells that run whatever an account asks for.
+var plainShells = strings.Fields("sh ash bash dash csh tcsh ksh ksh93 mksh pdksh zsh fish")
 
 func hasUsableKey(a *login) bool {
 	return slices.ContainsFunc(a.keys, func(f config.KeyFile) bool { return f.Usable() > 0 })
@@ -351,6 +360,7 @@ func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
 	}
 	f := diagnose.Finding{ID: "sshd-users-denied", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: []string{"login-impossible", "ssh-login-impossible"}}
 	writes, denies := map[string]bool{}, false
+	var names []string
 	for i := range l.accounts {
 		a := &l.accounts[i]
 		if a.byKey || a.byPassword {
@@ -371,6 +381,11 @@ func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
 		}
 		f.Evidence = append(f.Evidence, config.FileEvidence(a.denied.File, a.denied.Line, a.denied.Keyword+" "+strings.Join(a.denied.Args, " ")))
 		writes[a.denied.File] = true
+		name := a.Name
+		if a.denied.Keyword == "allowgroups" {
+			name += " with all of its group"
+		}
+		names = append(names, name)
 		denies = denies || strings.HasPrefix(a.denied.Keyword, "deny")
 	}
 	if len(f.Evidence) == 0 {
@@ -384,6 +399,7 @@ func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
 	if slices.ContainsFunc(l.accounts, func(a login) bool { return a.denied.Option }) {
 		return []diagnose.Finding{f}
 	}
-	f.Repair = repairFiles("Add the accounts that have keys to the setting, or set PermitRootLogin to prohibit-password for root.", slices.Sorted(maps.Keys(writes))...)
+	f.Repair = mayLose(repairFiles("Add the accounts that have keys to the setting, or set PermitRootLogin to prohibit-password for root.", slices.Sorted(maps.Keys(writes))...),
+		"Accounts log in over ssh that someone kept out: "+strings.Join(names, ", ")+".")
 	return []diagnose.Finding{f}
 }

@@ -216,6 +216,7 @@ func plainArgumentFindings(s *diagnose.System, e *loadEntry, line int) []diagnos
 		f := diagnose.Finding{Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.9, Evidence: []diagnose.Evidence{config.FileEvidence(e.File, line, o)},
 			Repair: &diagnose.Repair{Summary: fmt.Sprintf("Remove %s from line %d of %s, and from the file that the loader's configuration is made from.", o, line, e.File),
 				Consent: diagnose.ConsentBoot, Writes: []string{e.File}}}
+		loses := ""
 		if !isEditable(s, e) {
 			f.Repair, f.ByHand = nil, fmt.Sprintf("Remove %s from the command line of the boot loader.", o)
 		}
@@ -223,17 +224,25 @@ func plainArgumentFindings(s *diagnose.System, e *loadEntry, line int) []diagnos
 		case slices.Contains([]string{"single", "emergency", "rescue", "1", "-b", "S"}, o) || (name == "systemd.unit" && slices.Contains(rescueTargets, value)) ||
 			name == "rd.break" || (name == "init" && (value == "/bin/sh" || value == "/bin/bash")):
 			f.ID, f.Title = "kernel-argument-rescue", fmt.Sprintf("Line %d of %s starts a shell for rescue instead of the system, by the argument %s.", line, e.File, o)
+			loses = losesRescue
 		case name == "mem" && tooLittleMemory(value):
 			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Kernel, fmt.Sprintf("Line %d of %s leaves the system too little memory, by the argument %s.", line, e.File, o)
 		case (name == "hugepages" || name == "vm.nr_hugepages") && tooManyHugepages(s, e.Options, value):
 			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Kernel, fmt.Sprintf("Line %d of %s takes all memory for huge pages, by the argument %s.", line, e.File, o)
+			loses = losesHugepages
 		default:
 			continue
+		}
+		if f.Repair != nil {
+			f.Repair.Loses = loses
 		}
 		out = append(out, f)
 	}
 	return out
 }
+
+// losesRescue says what may be lost where the system starts instead of a shell for rescue.
+const losesRescue = "All services start. Someone may have kept them from starting on purpose, such as a member of a cluster."
 
 // parseBytes reads 512M or 0x1000.
 func parseBytes(text string) (int64, bool) {
@@ -307,8 +316,13 @@ func lookHugepages(s *diagnose.System) []diagnose.Finding {
 	if !tooManyHugepages(s, nil, set.value) {
 		return nil
 	}
-	return []diagnose.Finding{set.finding("hugepages-too-many", fmt.Sprintf("Line %d of %s takes more memory for huge pages than the %d MiB of the machine allow.", set.line, set.file, s.Memory>>20))}
+	f := set.finding("hugepages-too-many", fmt.Sprintf("Line %d of %s takes more memory for huge pages than the %d MiB of the machine allow.", set.line, set.file, s.Memory>>20))
+	f.Repair.Loses = losesHugepages
+	return []diagnose.Finding{f}
 }
+
+// losesHugepages says what may be lost without a setting that takes huge pages.
+const losesHugepages = "Programs that ask for huge pages, such as databases and virtual machines, may not start."
 
 func (set *sysctlSetting) finding(id, title string) diagnose.Finding {
 	return diagnose.Finding{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"strings"
 
 	"salvor/diagnose"
@@ -70,6 +71,17 @@ func hasBootCode(s *diagnose.System) bool {
 	return false
 }
 
+// otherBootDisk is a disk that does not hold /boot and has code in its boot sector; empty without one.
+func otherBootDisk(s *diagnose.System) string {
+	own := bootDisks(s)
+	for i := range s.Devices {
+		if d := &s.Devices[i]; d.Kind == diagnose.DiskDevice && d.Content != nil && !slices.Contains(own, d) && !isZero(readPiece(d.Content, 0, bootCodeSize)) {
+			return d.Path
+		}
+	}
+	return ""
+}
+
 // lookBootCode reads what a BIOS starts: the boot sector, and the core image of GRUB.
 func lookBootCode(s *diagnose.System) []diagnose.Finding {
 	if s.Firmware.UEFI || !installedForBIOS(s) {
@@ -95,6 +107,9 @@ func lookBootCode(s *diagnose.System) []diagnose.Finding {
 		default:
 			whole++
 			continue
+		}
+		if other := otherBootDisk(s); other != "" && f.Repair != nil {
+			f.Repair.Loses = fmt.Sprintf("The firmware may start %s in the place of %s, which has boot code too, and so another system than now.", d.Path, other)
 		}
 		if f.Repair != nil && GrubInstaller(s) == "" {
 			f.Repair, f.ByHand = nil, "Install the boot loader again, from the system in a rescue."
@@ -204,7 +219,9 @@ func judgeGPT(d *diagnose.Device, sector int64) *diagnose.Finding {
 	switch {
 	case !primary.valid && backup.valid && backup.partitions > 0:
 		mbr := readPiece(d.Content, 0, 512)
-		if mbr[446+4] != 0xee && !isZero(mbr) { // the disk was given another table, and the backup is a leftover
+		head := readPiece(d.Content, sector, int(min(int64(backup.first-1)*sector, 1<<20)))
+		isProtective, hasHeader := mbr[446+4] == 0xee, string(head[:8]) == "EFI PART"
+		if !isProtective && !(isZero(mbr) && (hasHeader || isZero(head))) || d.NotExamined != "" { // the disk has other content, and the backup is a leftover
 			return nil
 		}
 		f.ID, f.Severity = "gpt-primary-damaged", diagnose.BlocksBoot

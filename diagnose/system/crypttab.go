@@ -32,7 +32,7 @@ func cryptSeverity(s *diagnose.System, mounts []config.FstabLine, c *config.Cryp
 }
 
 func cryptRules() []diagnose.Rule {
-	return []diagnose.Rule{{IDs: []string{"crypttab-device-missing", "crypttab-device-not-luks", "crypttab-keyfile-missing"}, Files: true, Look: lookCrypttab}}
+	return []diagnose.Rule{{IDs: []string{"crypttab-device-missing", "crypttab-device-not-luks", "crypttab-keyfile-missing", "crypttab-overwrites"}, Files: true, Look: lookCrypttab}}
 }
 
 // lookCrypttab finds containers that will not open by themselves.
@@ -74,7 +74,12 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 				f.Severity, f.Stage, f.Confidence = diagnose.BlocksBoot, diagnose.Root, min(f.Confidence, 0.75)
 			}
 			proposeCryptRepair(s, named, mounts, &c, &f)
-		case found[0].FS != "crypto_LUKS" && found[0].NotExamined == "" && !c.Has("plain", "tcrypt", "bitlk", "swap", "tmp", "header", "fvault2", "tcrypt-veracrypt"):
+		case overwrites(&c, found[0]) != "":
+			f.ID, f.Confidence, f.Severity = "crypttab-overwrites", 0.8, diagnose.Degrades
+			f.Title = fmt.Sprintf("Line %d of /etc/crypttab makes %s anew in %s at each boot, and this device holds %s.", c.Line, c.Name, found[0].Path, found[0].FS)
+			f.Evidence = append(f.Evidence, config.DeviceEvidence(found[0].Path, "its content is "+found[0].FS))
+			f.ByHand = "Write the device that is meant into the line before the machine boots, or remove the line; the boot writes over the content."
+		case found[0].FS != "crypto_LUKS" && found[0].NotExamined == "" && opensLUKS(&c):
 			f.ID, f.Confidence = "crypttab-device-not-luks", 0.85
 			f.Title = fmt.Sprintf("Line %d of /etc/crypttab opens %s, which holds no LUKS header.", c.Line, found[0].Path)
 			f.Evidence = append(f.Evidence, config.DeviceEvidence(found[0].Path, "its content is "+orNothing(found[0].FS)))
@@ -111,8 +116,8 @@ func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, mou
 		return
 	}
 	var free []*diagnose.Device
-	for i := range s.Devices {
-		if d := &s.Devices[i]; d.FS == "crypto_LUKS" && d.UUID != "" && !named[d] {
+	for i := range s.Devices { // a line that opens no LUKS writes over the header of a container
+		if d := &s.Devices[i]; d.FS == "crypto_LUKS" && d.UUID != "" && !named[d] && opensLUKS(c) {
 			free = append(free, d)
 		}
 	}
@@ -128,14 +133,40 @@ func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, mou
 		Summary: fmt.Sprintf("Let line %d of /etc/crypttab name UUID=%s, the only container that no line names; build the initramfs anew where it opens the root.", c.Line, free[0].UUID),
 		Consent: diagnose.ConsentBoot, Writes: []string{config.CrypttabPath},
 	}
+	if slices.Contains(config.Ancestors(s, s.Root), free[0]) { // the container holds the root, so it is the one that is meant
+		return
+	}
+	f.Repair.Loses = fmt.Sprintf("If %s is another container than the lost one, such as that of a backup, the boot opens it in its place.", free[0].Path)
 }
+
+// opensLUKS says whether a line opens a container of LUKS, and does not use its device without a header or write swap space or a file system to it.
+func opensLUKS(c *config.CryptLine) bool {
+	return !c.Has("plain", "tcrypt", "bitlk", "swap", "tmp", "header", "fvault2", "tcrypt-veracrypt")
+}
+
+// overwrites returns the content that each boot writes over, because a line makes swap space or a file system in its device anew; empty where the boot
+// writes over nothing. With an offset, the beginning of the device is kept for a label.
+func overwrites(c *config.CryptLine, d *diagnose.Device) string {
+	if !c.Has("swap", "tmp") || c.Has("noauto", "offset") {
+		return ""
+	}
+	isContainer := d.FS == "crypto_LUKS" && d.Content != nil && string(readPiece(d.Content, 0, 6)) == "LUKS\xba\xbe"
+	if isContainer || slices.Contains(markedAtStart, d.FS) {
+		return d.FS
+	}
+	return ""
+}
+
+// markedAtStart are contents whose mark lies in the first 4 KiB of a device. Swap space that a former boot made has written over such a mark, and not
+// over one further behind, such as that of a btrfs.
+var markedAtStart = strings.Fields("ext2 ext3 ext4 xfs vfat ntfs exfat LVM2_member")
 
 // proposeWithoutContainer proposes nofail for an entry and for each line of fstab that waits for it, and returns false where the system needs one of them.
 func proposeWithoutContainer(mounts []config.FstabLine, c *config.CryptLine, f *diagnose.Finding) bool {
 	if len(mounts) > maxCryptMounts || slices.ContainsFunc(mounts, func(e config.FstabLine) bool { return e.IsEssential() }) {
 		return false
 	}
-	var places, files []string
+	var places, files, lost []string
 	if !c.Has("nofail") {
 		places, files = append(places, fmt.Sprintf("line %d of /etc/crypttab", c.Line)), append(files, config.CrypttabPath)
 	}
@@ -143,9 +174,15 @@ func proposeWithoutContainer(mounts []config.FstabLine, c *config.CryptLine, f *
 		if e.IsWaitedFor() {
 			f.Evidence = append(f.Evidence, e.Evidence())
 			places, files = append(places, fmt.Sprintf("line %d of /etc/fstab", e.Line)), append(files, config.FstabPath)
+			if !e.IsSwap() {
+				lost = append(lost, e.Target)
+			}
 		}
 	}
 	f.Repair = &diagnose.Repair{Summary: "Add nofail to " + strings.Join(places, " and ") + ", so that the boot goes on without it.", Consent: diagnose.ConsentBoot, Writes: slices.Compact(files)}
+	if len(lost) > 0 {
+		f.Repair.Loses = losesMount(strings.Join(lost, " and "))
+	}
 	return true
 }
 

@@ -129,9 +129,20 @@ func proposeEntry(findings []diagnose.Finding, e *loadEntry) {
 		case bySystemdBoot:
 			writes = []string{path.Join(path.Dir(path.Dir(e.File)), "loader.conf")}
 		}
-		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf(entrySummary+" %q the default one of %s, by its id %s.", entryName(e), e.Loader, e.ID),
-			Consent: diagnose.ConsentBoot, Writes: writes}
+		r := &diagnose.Repair{Summary: fmt.Sprintf(entrySummary+" %q the default one of %s, by its id %s.", entryName(e), e.Loader, e.ID), Consent: diagnose.ConsentBoot, Writes: writes}
+		if f.ID == "kernel-argument-rescue" || f.ID == "kernel-argument-memory" { // without the argument, as with the repair in whose place the entry comes
+			r.Loses = losesOf(f.Repair)
+		}
+		f.Repair = r
 	}
+}
+
+// losesOf is what a repair may lose; empty without one.
+func losesOf(r *diagnose.Repair) string {
+	if r == nil {
+		return ""
+	}
+	return r.Loses
 }
 
 // check says what keeps an entry from booting.

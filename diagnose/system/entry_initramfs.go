@@ -32,8 +32,15 @@ func (c *entryChecker) checkInitramfs(e *loadEntry, release string, finding find
 	}
 	if len(e.Initrds) == 0 && unified == nil {
 		if root := rootArgument(e.Options); needsInitramfs(root) && c.kernel(e).Format != "PE" {
-			return []diagnose.Finding{rebuild(finding("initramfs-missing", diagnose.Initramfs, 0.85,
-				fmt.Sprintf("Line %d of %s loads no initramfs, and the kernel alone does not find root=%s.", e.Line, e.File, root)))}
+			f := rebuild(finding("initramfs-missing", diagnose.Initramfs, 0.85,
+				fmt.Sprintf("Line %d of %s loads no initramfs, and the kernel alone does not find root=%s.", e.Line, e.File, root)))
+			if f.Repair != nil && e.Loader == byGRUB { // the menu gets the line when it is written anew
+				file, _ := grubConfigPath(c.s)
+				if f.Repair.Loses = losesOf(regenerateGrub(c.s, file)); regenerateGrub(c.s, file) == nil {
+					f.Repair, f.ByHand = nil, "Build the initramfs anew, and name it in the entry."
+				}
+			}
+			return []diagnose.Finding{f}
 		}
 		return nil
 	}

@@ -38,8 +38,9 @@ func findFirewalls(s *diagnose.System) []diagnose.Finding {
 			ID: "firewall-blocks-ssh", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.8,
 			Title:    fmt.Sprintf("The firewall %s drops what comes in, by %s, and lets nothing through to port %d of sshd.", f.Name, place(f.File, f.Line), ports[0]),
 			Evidence: []diagnose.Evidence{config.FileEvidence(f.File, f.Line, f.Text)},
-			Repair:   repairFiles(fmt.Sprintf("Add one rule that accepts connections to TCP port %d.", ports[0]), config.FirstText(f.Repair, f.File)),
-			ByHand:   "Ask who is responsible for the firewall before a port is opened.",
+			Repair: mayLose(repairFiles(fmt.Sprintf("Add one rule that accepts connections to TCP port %d.", ports[0]), config.FirstText(f.Repair, f.File)),
+				fmt.Sprintf("The port %d is open to every network. Someone may have closed it on purpose.", ports[0])),
+			ByHand: "Ask who is responsible for the firewall before a port is opened.",
 		}
 		if f.Drops != "" {
 			finding.Title = fmt.Sprintf("The firewall %s drops %s, by %s.", f.Name, f.Drops, place(f.File, f.Line))

@@ -62,7 +62,39 @@ func installedLoaders(s *diagnose.System) []espLoader {
 			}
 		}
 	}
-	return out
+	return ownFirst(s, out, func(l espLoader) string { return l.path })
+}
+
+// ownFirst puts what starts the system itself first: what lies in a folder of an EFI system partition that its distribution uses.
+func ownFirst[T any](s *diagnose.System, all []T, pathOf func(T) string) []T {
+	own := func(one T) int {
+		if isOwnFolder(s, vendorOf(pathOf(one))) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(all, func(a, b T) int { return own(a) - own(b) })
+	return all
+}
+
+// vendorOf is the folder below EFI in the path of a boot entry, in lower case; empty for other paths.
+func vendorOf(name string) string {
+	parts := strings.Split(strings.ToLower(name), `\`)
+	if len(parts) < 4 || parts[1] != "efi" {
+		return ""
+	}
+	return parts[2]
+}
+
+// isOwnFolder says whether the distribution of the system keeps its loader in a folder below EFI.
+func isOwnFolder(s *diagnose.System, vendor string) bool {
+	return vendor != "" && (slices.Contains(vendorNames(s), vendor) || vendor == "systemd" && len(systemdBootEntries(s)) > 0)
+}
+
+// isOthers says whether the loaders are those of several other systems, so that nobody can tell which is meant.
+func isOthers(s *diagnose.System, loaders []espLoader) bool {
+	first := vendorOf(loaders[0].path)
+	return !isOwnFolder(s, first) && slices.ContainsFunc(loaders, func(l espLoader) bool { return vendorOf(l.path) != first })
 }
 
 // hasFallback says whether an EFI system partition has a whole loader that firmware starts without an entry.
@@ -139,7 +171,22 @@ func diskEntries(s *diagnose.System) []entryState {
 		}
 		out = append(out, e)
 	}
-	return out
+	return ownFirst(s, out, func(e entryState) string { return e.entry.Path })
+}
+
+// startsAnother says whether an entry starts another system than the one that is examined: Windows, or a Linux from a folder of another distribution where
+// the distribution of the system has a folder of its own. No repair puts such an entry first or writes to its folder.
+func (e *entryState) startsAnother(s *diagnose.System) bool {
+	switch vendor := vendorOf(e.entry.Path); {
+	case s.Files == nil || vendor == "" || vendor == "boot" || isOwnFolder(s, vendor):
+		return false
+	case vendor == "microsoft":
+		return true
+	}
+	return slices.ContainsFunc(espDevices(s), func(d *diagnose.Device) bool {
+		tree, top, found := espFolder(s, d, loaderFolder)
+		return found && slices.ContainsFunc(tree.Match(top, "*"), func(folder string) bool { return isOwnFolder(s, strings.ToLower(path.Base(folder))) })
+	})
 }
 
 func (e *entryState) examine(s *diagnose.System) {
@@ -265,6 +312,7 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 	for _, e := range entries {
 		f.Evidence = append(f.Evidence, entryEvidence(e.entry))
 		switch {
+		case e.startsAnother(s):
 		case e.damaged != "" && e.entry.Active:
 			nameDamagedLoader(s, espLoader{e.device, e.damaged}, e.damage, f)
 			return f
@@ -326,6 +374,10 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 	f.ID, f.Stage = "efi-boot-entry-missing", diagnose.Firmware
 	f.Title = fmt.Sprintf("No EFI boot entry of the firmware starts the loader %s on %s.", l.path, l.device.Path)
 	f.Evidence = append(f.Evidence, config.DeviceEvidence(l.device.Path, "it holds "+l.path))
+	if isOthers(s, loaders) {
+		f.ByHand = "Add an EFI boot entry for the loader of this system; the EFI system partitions hold those of several."
+		return f
+	}
 	f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Add an EFI boot entry for %s on %s and put it first.", l.path, l.device.Path), Consent: diagnose.ConsentSettings,
 		Writes: []string{"an EFI variable Boot####", "the EFI variable BootOrder"}}
 	return f

@@ -161,7 +161,7 @@ func (t *mountTable) otherFits(at int, not *diagnose.Device) *diagnose.Device {
 		if others > 0 || d == not || (d == root && e.Target != "/") || d.UUID == "" || d.FS == "" || e.Type == "auto" || !typeFits(e.Type, d.FS) || (d.MountedAt != "" && d.MountedAt != e.Target) {
 			continue
 		}
-		if e.Target == "/" && d.Path != s.Root {
+		if e.Target == "/" && d.Path != s.Root || mustFit(e) && !fitsPlace(e, d) {
 			continue
 		}
 		if out != nil {
@@ -179,11 +179,15 @@ func (t *mountTable) proposeRepair(at int, f *diagnose.Finding) {
 		f.ByHand = "Remove the line if the device does not come back."
 		return
 	}
-	if d := t.otherFits(at, nil); d != nil && (e.IsEssential() || strings.HasPrefix(e.Target, "/boot") || e.IsSwap() || config.ParseDeviceName(e.Source).Kernel) {
+	isKernel := config.ParseDeviceName(e.Source).Kernel
+	if d := t.otherFits(at, nil); d != nil && (mustFit(e) || e.Target == "/" || e.IsSwap() || isKernel) {
 		f.Evidence = append(f.Evidence, config.DeviceEvidence(d.Path, fmt.Sprintf("%s with UUID %s, which no line of /etc/fstab mounts", d.FS, d.UUID)))
 		f.Repair = &diagnose.Repair{
 			Summary: fmt.Sprintf("Let line %d of /etc/fstab name UUID=%s, the only device of type %s that no line names.", e.Line, d.UUID, d.FS),
 			Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath},
+		}
+		if !mustFit(e) && e.Target != "/" && !e.IsSwap() { // a name of the kernel says nothing about what is meant
+			f.Repair.Loses = fmt.Sprintf("If %s is another file system than the lost one, such as a backup, programs find it at %s and change what it holds.", d.Path, e.Target)
 		}
 		return
 	}
@@ -195,6 +199,20 @@ func (t *mountTable) proposeRepair(at int, f *diagnose.Finding) {
 	if !e.IsSwap() {
 		f.ByHand = fmt.Sprintf("Attach the device again, or give the units of services that store data below %s RequiresMountsFor=%s.", e.Target, e.Target)
 	}
+}
+
+// mustFit says whether only a file system whose content fits is proposed for the place of an entry. A wrong one would take what belongs to the
+// system, such as new kernels, to a disk of data.
+func mustFit(e *config.FstabLine) bool {
+	return e.IsEssential() && e.Target != "/" || strings.HasPrefix(e.Target, "/boot/") || e.Target == "/efi"
+}
+
+// fitsPlace says whether a device holds what belongs at the place of an entry: an EFI system partition by its type, others by their files.
+func fitsPlace(e *config.FstabLine, d *diagnose.Device) bool {
+	if e.Target == "/boot/efi" || e.Target == "/efi" {
+		return isESP(d)
+	}
+	return slices.Contains(d.Places, e.Target)
 }
 
 // goOnWithout is the repair of a line that the boot need not wait for.
@@ -232,6 +250,9 @@ func lookMountSubvolume(s *diagnose.System, e *config.FstabLine, devices []*diag
 	switch {
 	case f.Severity != diagnose.Info && replacement != "":
 		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Let line %d of /etc/fstab name the subvolume %s.", e.Line, replacement), Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath}}
+		if e.Target != "/" {
+			f.Repair.Loses = fmt.Sprintf("If the subvolume %s belongs to another system on %s, both systems use it.", replacement, devices[0].Path)
+		}
 	case e.IsEssential() || f.Severity == diagnose.Info:
 		f.ByHand = fmt.Sprintf("Name an existing subvolume in line %d of /etc/fstab; `btrfs subvolume list` shows them.", e.Line)
 	default:
@@ -306,7 +327,7 @@ func lookNetworkMount(s *diagnose.System, e *config.FstabLine, _ []*diagnose.Dev
 		Evidence: evidence, ByHand: byHand,
 		Repair: &diagnose.Repair{
 			Summary: fmt.Sprintf("Add nofail,_netdev to the options of line %d of /etc/fstab.", e.Line),
-			Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath},
+			Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath}, Loses: losesMount(e.Target),
 		},
 	}
 }

@@ -25,6 +25,9 @@ func lookMountLine(s *diagnose.System, e *config.FstabLine, found []*diagnose.De
 				Summary: fmt.Sprintf("Make line %d of /etc/fstab a comment.", e.Line), Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath},
 				Loses: fmt.Sprintf("Nothing is mounted at %s until the line is right.", e.Place()),
 			}
+			if e.IsSwap() {
+				f.Repair.Loses = "The system has less swap space until the line is right."
+			}
 		} else {
 			f.ByHand = fmt.Sprintf("Correct line %d of /etc/fstab; its fields are device, mount point, type, options, dump and pass.", e.Line)
 		}
@@ -49,9 +52,9 @@ func lookMountLine(s *diagnose.System, e *config.FstabLine, found []*diagnose.De
 	if len(found) == 1 && !e.Has("loop") && !typeFits(e.Type, found[0].FS) {
 		f := finding("fstab-type-wrong", fmt.Sprintf("Line %d of /etc/fstab mounts %s as %s, but %s holds %s.", e.Line, e.Place(), e.Type, found[0].Path, found[0].FS), 0.9)
 		f.Evidence = append(f.Evidence, config.DeviceEvidence(found[0].Path, "its content is "+found[0].FS))
-		if config.MountableTypes[found[0].FS] {
+		if config.MountableTypes[found[0].FS] && !e.IsSwap() && !mayBeOther(s, e) {
 			f.Repair = &diagnose.Repair{
-				Summary: fmt.Sprintf("Write the type %s into line %d of /etc/fstab.", found[0].FS, e.Line), Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath},
+				Summary: fmt.Sprintf(typeSummary+" %s into line %d of /etc/fstab.", found[0].FS, e.Line), Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath},
 			}
 			f.ByHand = ""
 		}
@@ -82,6 +85,25 @@ func lookMountLine(s *diagnose.System, e *config.FstabLine, found []*diagnose.De
 		return f
 	}
 	return nil
+}
+
+// typeSummary begins the summary of a repair that writes the type which a device has.
+const typeSummary = "Write the type"
+
+// WritesType says whether the repair of a finding writes the type which a device has.
+func WritesType(f diagnose.Finding) bool {
+	return f.Repair != nil && strings.HasPrefix(f.Repair.Summary, typeSummary)
+}
+
+// mayBeOther says whether an entry may mean another device than the one that has the name now: the kernel numbers the disks of a machine as it finds them.
+func mayBeOther(s *diagnose.System, e *config.FstabLine) bool {
+	disks := 0
+	for i := range s.Devices {
+		if s.Devices[i].Kind == diagnose.DiskDevice {
+			disks++
+		}
+	}
+	return disks > 1 && config.ParseDeviceName(e.Source).Kernel
 }
 
 // maxMountTypes bounds the types of one entry that are looked for.
@@ -183,13 +205,21 @@ func lookRootReadOnly(s *diagnose.System) []diagnose.Finding {
 				Summary: fmt.Sprintf("Remove the option ro from line %d of /etc/fstab.", e.Line), Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath},
 			},
 		}
+		f.Repair.Loses = "The system writes to its root again. Someone may have made it read-only on purpose, such as to spare a memory card."
 		// Systems that are meant to have a root without writes put /var elsewhere.
 		if slices.ContainsFunc(all, func(other config.FstabLine) bool {
 			return other.Target == "/var" || strings.HasPrefix(other.Target, "/var/") || other.Type == "overlay"
-		}) {
+		}) || isMadeReadOnly(s.Files) {
 			f.Severity, f.Repair = diagnose.Info, nil
 		}
 		return []diagnose.Finding{f}
 	}
 	return nil
+}
+
+// isMadeReadOnly says whether a tool of the system makes the root read-only: readonly-root of Red Hat, or overlayroot of Ubuntu.
+func isMadeReadOnly(tree *diagnose.Tree) bool {
+	readOnly, _ := config.LastSetting(config.ShellSettings(tree.Lines("/etc/sysconfig/readonly-root")), "READONLY")
+	overlay, _ := config.LastSetting(config.ShellSettings(tree.Lines("/etc/overlayroot.conf")), "overlayroot")
+	return strings.EqualFold(readOnly.Value, "yes") || overlay.Value != "" && overlay.Value != "disabled"
 }

@@ -135,6 +135,29 @@ func init() {
 		{"swap with a random key", "debian-luks-raid", "crypttab-device-not-luks", nearMiss, func(_ *testing.T, in *installed) {
 			in.add("/etc/crypttab", "cswap /dev/sda1 /dev/urandom swap,cipher=aes-xts-plain64\n")
 		}},
+		{"swap over a file system", "debian-luks-raid", "crypttab-overwrites", diagnose.Degrades, func(_ *testing.T, in *installed) {
+			in.add("/etc/crypttab", "cswap /dev/md0 /dev/urandom swap,cipher=aes-xts-plain64\n")
+		}},
+		{"swap behind the label of a file system", "debian-luks-raid", "crypttab-overwrites", nearMiss, func(_ *testing.T, in *installed) {
+			in.add("/etc/crypttab", "cswap /dev/md0 /dev/urandom swap,offset=2048,cipher=aes-xts-plain64\n")
+		}},
+		{"swap over a container", "debian-bios", "crypttab-overwrites", diagnose.Degrades, func(_ *testing.T, in *installed) {
+			machine{in}.addDisk("crypto_LUKS", luksUUID, func(d *diagnose.Device) { d.Content = newDisk(gib).put(0, []byte("LUKS\xba\xbe\x00\x02")) })
+			in.write("/etc/crypttab", "cswap /dev/sdb1 /dev/urandom swap\n")
+		}},
+		{"swap over what is left of a container", "debian-bios", "crypttab-overwrites", nearMiss, func(_ *testing.T, in *installed) {
+			machine{in}.addDisk("crypto_LUKS", luksUUID, func(d *diagnose.Device) {
+				d.Content = newDisk(gib).put(0, []byte("random")).put(0x4000, []byte("SKUL\xba\xbe\x00\x02"))
+			})
+			in.write("/etc/crypttab", "cswap /dev/sdb1 /dev/urandom swap\n")
+		}},
+		{"swap over what is left of a btrfs", "debian-bios", "crypttab-overwrites", nearMiss, func(_ *testing.T, in *installed) {
+			machine{in}.addDisk("btrfs", dataUUID, nil)
+			in.write("/etc/crypttab", "cswap /dev/sdb1 /dev/urandom swap\n")
+		}},
+		{"swap over former swap space", "debian-bios", "crypttab-overwrites", nearMiss, func(_ *testing.T, in *installed) {
+			in.add("/etc/crypttab", "cswap /dev/sda5 /dev/urandom swap,cipher=aes-xts-plain64\n")
+		}},
 		{"no such key", "debian-luks-raid", "crypttab-keyfile-missing", diagnose.Degrades, func(t *testing.T, in *installed) {
 			in.replace(t, "/etc/crypttab", "none", "/etc/keys/root.key")
 		}},

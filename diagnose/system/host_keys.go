@@ -44,14 +44,14 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 	case len(damaged) > 0:
 		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-damaged", damaged, 0.95
 		f.Title = "The host key " + damaged[0].Path + " is damaged: " + damaged[0].Text + "."
-		f.Repair = repairFiles("Make new host keys in the place of the damaged ones. Clients will ask whether they may trust them.", paths(damaged)...)
+		f.Repair = mayLose(repairFiles("Make new host keys in the place of the damaged ones. Clients will ask whether they may trust them.", paths(damaged)...), losesHostKeys)
 		if strings.Contains(damaged[0].Text, "carriage") { // new keys would ask every client for trust
 			f.Repair, f.ByHand = nil, "Take the carriage returns out, which keeps the keys: sed -i 's/\\r$//' "+damaged[0].Path+"."
 		}
 	case usable == 0 && len(missing) > 0 && !makesHostKeys(tree):
 		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-missing", missing, 0.95
 		f.Title = "The server sshd does not start, because it has no host key."
-		f.Repair = repairFiles("Make new host keys. Clients will ask whether they may trust them.", writes...)
+		f.Repair = mayLose(repairFiles("Make new host keys. Clients will ask whether they may trust them.", writes...), losesHostKeys)
 	case usable > 0:
 		return findHostAlgorithms(sshd, k.kinds)
 	default:
@@ -75,6 +75,11 @@ type hostKeys struct {
 func sortHostKeys(tree *diagnose.Tree, names []string) (k hostKeys) {
 	for _, name := range names {
 		info, line, err := config.StatAtBoot(tree, name)
+		if err != nil && isMadeAtBoot(name) { // such as from a store of secrets
+			k.usable++
+			k.kinds = append(k.kinds, "")
+			continue
+		}
 		if err != nil {
 			k.missing = append(k.missing, config.FileEvidence(name, 0, "it does not exist"))
 			continue
@@ -183,3 +188,6 @@ func makesHostKeys(tree *diagnose.Tree) bool {
 	}
 	return config.CloudInitWillRun(tree)
 }
+
+// losesHostKeys says what may be lost with new host keys.
+const losesHostKeys = "Clients that know the former host keys refuse to connect until someone trusts the new ones. A backup may hold the former keys."

@@ -183,7 +183,8 @@ func findListenAddresses(s *diagnose.System, n *config.Network, c coverage) []di
 		f.Evidence = append(f.Evidence, config.FileEvidence(at.file, at.line, at.text))
 	}
 	if f.Severity != diagnose.Info {
-		f.Repair = repairFiles("Comment the addresses out, so that sshd listens on all that the machine has.", paths(f.Evidence)...)
+		f.Repair = mayLose(repairFiles("Comment the addresses out, so that sshd listens on all that the machine has.", paths(f.Evidence)...),
+			fmt.Sprintf("The server sshd listens on all addresses, those of public networks among them, and no longer on %s alone.", set[0].address))
 		for _, a := range slices.SortedFunc(maps.Keys(known.leases), netip.Addr.Compare)[:min(len(known.leases), 8)] {
 			f.Evidence = append(f.Evidence, known.leases[a])
 		}

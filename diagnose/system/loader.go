@@ -164,12 +164,16 @@ func isBootHidden(s *diagnose.System) bool {
 func espDevices(s *diagnose.System) []*diagnose.Device {
 	var out []*diagnose.Device
 	for i := range s.Devices {
-		d := &s.Devices[i]
-		if strings.EqualFold(d.PartType, espTypeGUID) || strings.EqualFold(d.PartType, "0xef") {
+		if d := &s.Devices[i]; isESP(d) {
 			out = append(out, d)
 		}
 	}
 	return out
+}
+
+// isESP says whether a partition has the type of an EFI system partition.
+func isESP(d *diagnose.Device) bool {
+	return strings.EqualFold(d.PartType, espTypeGUID) || strings.EqualFold(d.PartType, "0xef")
 }
 
 const (

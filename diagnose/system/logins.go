@@ -320,3 +320,14 @@ func (l *logins) find(name string) *login {
 	}
 	return &l.accounts[i]
 }
+
+// allowedNames are root and the accounts with a usable key whose names can be written into a rule of access.conf.
+func (l *logins) allowedNames() []string {
+	out := []string{"root"}
+	for i := range l.accounts {
+		if a := &l.accounts[i]; hasUsableKey(a) && a.Name != "root" && !strings.ContainsAny(a.Name, " \t:#()@") {
+			out = append(out, a.Name)
+		}
+	}
+	return out
+}

@@ -168,7 +168,8 @@ func differingAddress(m *config.NetworkManager, l *config.NetworkLink, c coverag
 				config.FileEvidence(l.File, l.Line, "the address is "+l.Addresses[0].String()),
 				{Kind: diagnose.FromRecord, Text: "network_data gives " + w.Prefix.String() + " to the interface " + mac},
 			},
-			Repair: repairFiles("Write the address "+w.Prefix.String()+" and the gateway of network_data.", l.File),
+			Repair: mayLose(repairFiles("Write the address "+w.Prefix.String()+" and the gateway of network_data.", l.File),
+				fmt.Sprintf("The machine no longer answers at %s. If someone moved it on purpose, another machine may have %s now.", l.Addresses[0].Addr(), w.Prefix.Addr())),
 			ByHand: "Write the address of network_data, or change the port if the other one is meant.",
 		}
 		if slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return w.Prefix.Masked().Contains(p.Addr()) }) {

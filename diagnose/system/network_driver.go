@@ -177,7 +177,8 @@ func (b *bootedModules) lookDriver(s *diagnose.System, nic *diagnose.NIC) *diagn
 		f.Evidence = []diagnose.Evidence{config.FileEvidence(block.file, block.line, block.text), device}
 		f.ByHand = "Remove the line, and build the initramfs anew, which holds a copy of it."
 		if strings.Contains(block.file, "modprobe.d") {
-			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment, and build the initramfs anew.", block.line, block.file), Consent: diagnose.ConsentBoot, Writes: []string{block.file}}
+			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment, and build the initramfs anew.", block.line, block.file), Consent: diagnose.ConsentBoot, Writes: []string{block.file},
+				Loses: fmt.Sprintf("The system itself uses the interface %s. Someone may have kept it for guests on purpose.", nic.MAC)}
 		}
 	case !has:
 		f.ID = "network-driver-missing"

@@ -81,6 +81,11 @@ func findInterfaces(s *diagnose.System, n *config.Network, c coverage) []diagnos
 			}
 		}
 	}
+	if names := lostInterfaces(out); len(names) > 1 {
+		for i := range out { // one interface cannot take the place of several
+			out[i].Repair, out[i].ByHand = nil, "Write the name or the address of an interface that the machine has. The machine lacks several: "+strings.Join(names, ", ")+"."
+		}
+	}
 	if asked && !problems && len(c.covered) == 0 && !c.unclear && !c.automatic && len(out) == 0 {
 		out = append(out, nothingConfigured(s, n))
 	}
@@ -88,6 +93,17 @@ func findInterfaces(s *diagnose.System, n *config.Network, c coverage) []diagnos
 		out = append(out, findNoAddress(s, n, c)...)
 	}
 	return append(out, conflicts(s, n, c)...)
+}
+
+// lostInterfaces are the lines of the interfaces that findings call missing, each once.
+func lostInterfaces(findings []diagnose.Finding) []string {
+	var out []string
+	for _, f := range findings {
+		if text := f.Evidence[0].Text; f.Repair != nil && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // missing is a finding where a link means an interface that the machine does not have; nil where it has it, or where nobody can tell.
@@ -134,6 +150,12 @@ func (c *coverage) missing(s *diagnose.System, n *config.Network, m *config.Netw
 			target = nic
 		}
 		f.Repair = repairFiles("Configure "+target+" in the place of "+config.FirstText(l.Name, l.MAC)+".", l.File)
+		if byMAC && len(l.Addresses) > 0 {
+			f.Repair.Loses = fmt.Sprintf("If the machine is a copy of one that still runs, both have the address %s.", l.Addresses[0].Addr())
+		}
+		if len(s.NICs) > 1 {
+			f.Repair.Loses = strings.TrimSpace(f.Repair.Loses + fmt.Sprintf(" If %s is connected to another network than the lost interface was, the machine takes the addresses of %s there.", target, config.FirstText(l.Name, l.MAC)))
+		}
 	}
 	switch {
 	case len(c.covered) == 0 && !c.unclear && (!c.automatic || len(l.Addresses) > 0 || l.Lower):

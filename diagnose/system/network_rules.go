@@ -48,6 +48,9 @@ func findInvalidNetwork(s *diagnose.System, n *config.Network) []diagnose.Findin
 		switch m.Name {
 		case "NetworkManager":
 			f.Repair = repairFiles("Give the connections to root with the mode 0600.", paths(f.Evidence)...)
+			if slices.ContainsFunc(paths(f.Evidence), func(name string) bool { return othersWrite(s.Files, name) }) {
+				f.Repair.Loses = "NetworkManager obeys the connections, and another account could write them, such as their routes and name servers."
+			}
 			static := m.IgnoredStatic || len(wantedNetworks(s.NetworkData)) > 0
 			if len(m.Links) > 0 { // others are read
 				f.Severity = diagnose.Degrades
@@ -63,7 +66,7 @@ func findInvalidNetwork(s *diagnose.System, n *config.Network) []diagnose.Findin
 				f.Severity = diagnose.Degrades // other files are read
 			}
 		case "ifupdown":
-			f.Repair = repairFiles("Comment the lines out that ifupdown refuses.", paths(f.Evidence)...)
+			f.Repair = mayLose(repairFiles("Comment the lines out that ifupdown refuses.", paths(f.Evidence)...), "A stanza that cannot be corrected does nothing, such as to load a firewall or to set routes.")
 		case "netplan":
 			f.ByHand = "Correct the lines that are named, and check them with netplan generate. netplan configures nothing until all of its files are valid."
 		}
@@ -117,6 +120,12 @@ func findNetworkUnits(s *diagnose.System, n *config.Network) []diagnose.Finding 
 	return out
 }
 
+// othersWrite says whether an account other than root could write a file.
+func othersWrite(tree *diagnose.Tree, name string) bool {
+	info, err := tree.Stat(name)
+	return err == nil && (diagnose.OwnerOf(info).UID != 0 || info.Mode()&0o022 != 0)
+}
+
 func findNoNetwork(s *diagnose.System, n *config.Network) []diagnose.Finding {
 	tree := s.Files
 	if !n.Known || n.Other != "" || config.CloudInitWillRun(tree) || len(n.Managers) == 0 {
@@ -161,6 +170,9 @@ func findNoNetwork(s *diagnose.System, n *config.Network) []diagnose.Finding {
 		f.Title = "Nothing configures the network at boot, because no link starts the script networking."
 		f.Evidence = []diagnose.Evidence{config.FileEvidence("/etc/rcS.d", 0, "it has no link that starts networking")}
 		f.ByHand = "Enable it with update-rc.d networking defaults."
+	}
+	if f.Repair != nil {
+		f.Repair.Loses = "If something else configures the network, such as a script, both may do so now."
 	}
 	return []diagnose.Finding{f}
 }

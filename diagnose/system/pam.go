@@ -226,7 +226,7 @@ func findPAM(s *diagnose.System) []diagnose.Finding {
 				f.ByHand = "Install the package of PAM's modules again."
 			case l.kind == "auth": // without the line, the stack may ask for less than it did
 			default:
-				f.Repair = repairFiles("Comment the line out.", l.file)
+				f.Repair = mayLose(repairFiles("Comment the line out.", l.file), fmt.Sprintf("Nothing checks or does what %s did at each login, such as to keep accounts out.", l.module))
 			}
 			if l.kind == "auth" && byKey && !isAsked(stack, l.module, "account", "session") {
 				onlyPasswords(&f)
@@ -286,7 +286,7 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 			ID: "nologin-present", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.92, Explains: []string{"login-impossible", "ssh-login-impossible"},
 			Title:    "The file /etc/nologin exists, so nobody but root may log in.",
 			Evidence: []diagnose.Evidence{config.FileEvidence("/etc/nologin", 0, "it exists since "+info.ModTime().UTC().Format("2006-01-02"))},
-			Repair:   repairFiles("Remove /etc/nologin.", "/etc/nologin"),
+			Repair:   mayLose(repairFiles("Remove /etc/nologin.", "/etc/nologin"), "All accounts log in again. Someone may have kept them out on purpose, such as during maintenance."),
 			ByHand:   "Remove the file when the maintenance is over for which it was made.",
 		}
 		if info.ModTime().IsZero() {
@@ -327,7 +327,7 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 				ID: "shell-not-listed", Stage: diagnose.Login, Severity: severity, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
 				Title:    fmt.Sprintf("The shell %s of %s is not in /etc/shells, and PAM asks for that.", a.Shell, a.Name),
 				Evidence: []diagnose.Evidence{config.FileEvidence("/etc/shells", 0, "it has no line "+a.Shell), config.FileEvidence(at.file, at.line, "pam_shells.so is "+at.control)},
-				Repair:   repairFiles("Add the shell to /etc/shells.", "/etc/shells"),
+				Repair:   mayLose(repairFiles("Add the shell to /etc/shells.", "/etc/shells"), fmt.Sprintf("All accounts with the shell %s log in again. Someone may have taken it from the list on purpose.", a.Shell)),
 			})
 		}
 	}
@@ -372,7 +372,7 @@ func accessDenial(tree *diagnose.Tree, l *logins, at *pamLine) *diagnose.Finding
 		ID: "access-conf-denies", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
 		Title:    fmt.Sprintf("The file %s, line %d, refuses all logins over the network.", file, first.Line),
 		Evidence: []diagnose.Evidence{config.FileEvidence(file, first.Line, first.Text), config.FileEvidence(at.file, at.line, "the stack of sshd asks pam_access.so")},
-		Repair:   repairFiles("Allow root and the accounts that have keys before this line.", file),
+		Repair:   mayLose(repairFiles("Allow root and the accounts that have keys before this line.", file), "Accounts log in from everywhere that someone kept out: "+strings.Join(l.allowedNames(), " ")+"."),
 		ByHand:   "Write a line such as + : root : ALL before it.",
 	}
 }

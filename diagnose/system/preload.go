@@ -57,7 +57,8 @@ func lookPreload(s *diagnose.System) []diagnose.Finding {
 		return nil
 	}
 	f.Evidence = append(f.Evidence, missing...)
-	f.Repair = repairFiles("Take "+strings.Join(broken, " and ")+" out of "+PreloadPath+", and leave the other libraries in it.", PreloadPath)
+	f.Repair = mayLose(repairFiles("Take "+strings.Join(broken, " and ")+" out of "+PreloadPath+", and leave the other libraries in it.", PreloadPath),
+		"Nothing does what "+strings.Join(broken, " and ")+" did in every program, such as to record what runs.")
 	return []diagnose.Finding{f}
 }
 

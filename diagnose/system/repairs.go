@@ -60,6 +60,9 @@ func KeyHolders(s *diagnose.System) []Account {
 	return out
 }
 
+// NamesForAccess are the accounts that a rule of access.conf may let in: root, and those with a usable key.
+func NamesForAccess(s *diagnose.System) []string { return readLogins(s).allowedNames() }
+
 // DeniedLogin is a setting of sshd that keeps an account out which has a key or a password.
 type DeniedLogin struct {
 	Account
@@ -304,6 +307,7 @@ func BootDevice(s *diagnose.System) *diagnose.Device { return deviceOfBoot(s) }
 func FirmwareEntry(s *diagnose.System) (entry diagnose.BootEntry, isNew, found bool) {
 	for _, e := range diskEntries(s) {
 		switch {
+		case e.startsAnother(s):
 		case e.works():
 			return e.entry, false, true
 		case e.device != nil && e.missing == "" && e.damaged == "" && !e.entry.Active:

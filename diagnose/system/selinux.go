@@ -32,7 +32,7 @@ func lookKeyLabels(s *diagnose.System, mode diagnose.Evidence) []diagnose.Findin
 		ID: "selinux-keys-unlabelled", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: []string{"login-impossible", "ssh-login-impossible"},
 		Evidence: []diagnose.Evidence{mode},
 		Repair: &diagnose.Repair{Summary: "Make /.autorelabel, so that the next boot labels all files and starts once more.", Consent: diagnose.ConsentFiles,
-			Writes: []string{"/.autorelabel"}},
+			Writes: []string{"/.autorelabel"}, Loses: losesLabels},
 		ByHand: "Run restorecon -R on the homes, from the system itself.",
 	}
 	whole := l.elsewhere != ""

@@ -49,6 +49,12 @@ func findKeyTroubles(s *diagnose.System) []diagnose.Finding {
 					Repair:   repairFiles("Take the right to write from everybody but the owner, and let "+a.Name+" read the file.", f.Fix...),
 					ByHand:   "Only " + a.OrRoot() + " may own and write the file, its folder and the home: chmod go-w, and chown.",
 				}
+				if groups := writingGroups(s.Files, f.Fix, a); len(groups) > 0 {
+					found.Repair.Loses = "Members of these groups can no longer write there: " + strings.Join(groups, ", ") + "."
+				}
+				if info, err := s.Files.Stat(f.Path); err == nil && a.UID != 0 && diagnose.OwnerOf(info).UID == 0 && info.Mode()&0o044 == 0 { // the file is given to the account
+					found.Repair.Loses = strings.TrimSpace(found.Repair.Loses + fmt.Sprintf(" The account %s may change its keys in %s, which only root could.", a.Name, f.Path))
+				}
 				if f.AtBoot != nil {
 					found.Repair = nil
 					found.ByHand = "Correct the line " + f.AtBoot.Place() + ", and give the path its mode and owner back."
@@ -94,6 +100,25 @@ func findRefusedKeys(s *diagnose.System) []diagnose.Finding {
 			Explains: []string{"login-impossible", "ssh-login-impossible"},
 			ByHand:   "Correct the line that is named, or bring back what it names.",
 		})
+	}
+	return out
+}
+
+// writingGroups are the groups, each once, whose members other than an account may write the paths.
+func writingGroups(tree *diagnose.Tree, paths []string, a *login) []string {
+	groups, _ := config.ParseGroups(tree.Lines(config.GroupPath))
+	var out []string
+	for _, name := range paths {
+		info, err := tree.Stat(name)
+		if err != nil || info.Mode()&0o020 == 0 {
+			continue
+		}
+		for _, g := range groups {
+			others := slices.ContainsFunc(g.Members, func(member string) bool { return member != "" && member != a.Name && member != "root" })
+			if text := g.Name + " in " + name; g.GID == diagnose.OwnerOf(info).GID && others && !slices.Contains(out, text) {
+				out = append(out, text)
+			}
+		}
 	}
 	return out
 }
@@ -158,7 +183,8 @@ func findMissingHomes(s *diagnose.System) []diagnose.Finding {
 	return out
 }
 
-// mountMayHold says whether fstab mounts something at or above a place that was not mounted for the examination.
+// mountMayHold says whether something that was not mounted for the examination may hold a place: by fstab, by a unit of systemd, by the automounter, or a
+// pool of ZFS, whose file systems name their own places.
 func mountMayHold(s *diagnose.System, place string) bool {
 	mounted := map[string]bool{"/": true}
 	for _, d := range s.Devices {
@@ -172,6 +198,19 @@ func mountMayHold(s *diagnose.System, place string) bool {
 		at := path.Clean(fields[1])
 		if at != "/" && (at == place || strings.HasPrefix(place, at+"/")) && !mounted[at] {
 			return true
+		}
+	}
+	isOfRoot := slices.ContainsFunc([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot"}, func(folder string) bool { return place == folder || strings.HasPrefix(place, folder+"/") })
+	if !isOfRoot && slices.ContainsFunc(s.Devices, func(d diagnose.Device) bool { return d.FS == "zfs_member" }) {
+		return true
+	}
+	for _, folder := range []string{"/etc/systemd/system", "/usr/local/lib/systemd/system"} {
+		for _, unit := range s.Files.Match(folder, "*.mount") {
+			for _, l := range config.UnitSettings(s.Files.Lines(unit)) {
+				if at := path.Clean(l.Value); l.Key == "Where" && at != "/" && (at == place || strings.HasPrefix(place, at+"/")) && !mounted[at] {
+					return true
+				}
+			}
 		}
 	}
 	for _, name := range []string{"/etc/auto.master", "/etc/autofs/auto.master"} {

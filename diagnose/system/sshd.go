@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,6 +28,9 @@ func sshdRules() []diagnose.Rule {
 func sshdProgram(tree *diagnose.Tree) string {
 	return config.FirstExisting(tree, "/usr/sbin/sshd", "/usr/bin/sshd", "/sbin/sshd")
 }
+
+// losesClosedSSH says what may be lost where sshd starts again.
+const losesClosedSSH = "The machine takes logins over ssh again. Someone may have switched that off on purpose."
 
 // otherSSHServer returns another ssh server that starts by itself; empty where none does.
 func otherSSHServer(tree *diagnose.Tree) string {
@@ -52,7 +56,8 @@ func findSSHDConfig(s *diagnose.System) []diagnose.Finding {
 			ByHand:   "Restore the file from a backup, or install the package of the ssh server again.",
 		}
 		if s.Files.Exists(config.PackagedSSHDConfig) {
-			f.Repair = repairFiles("Copy the configuration from "+config.PackagedSSHDConfig+"; where an account has a key, without logins by password.", config.SSHDConfigFile)
+			f.Repair = mayLose(repairFiles("Copy the configuration from "+config.PackagedSSHDConfig+"; where an account has a key, without logins by password.", config.SSHDConfigFile),
+				"What the lost file set holds no more, such as limits of who logs in and from where.")
 		}
 		return []diagnose.Finding{f}
 	}
@@ -84,11 +89,58 @@ func findSSHDConfig(s *diagnose.System) []diagnose.Finding {
 		}
 	}
 	f.Repair = repairFiles("Comment the lines out that sshd refuses, so that its defaults are in force for them.", writes...)
+	if limits := limitingWords(s.Files, problems); len(limits) > 0 {
+		f.Repair.Loses = fmt.Sprintf("Nothing limits logins by these lines any more: %s. Without them, sshd may take passwords or let each account in.", strings.Join(limits, ", "))
+	}
 	if slices.ContainsFunc(problems, func(p config.SSHDProblem) bool { return p.Option }) { // the line starts sshd
 		f.Repair, f.ByHand = nil, "Correct the options of sshd's command line in the lines that are named."
 	}
 	return []diagnose.Finding{f}
 }
+
+// harmlessKeywords are keywords of sshd whose lines limit neither who logs in, nor from where, nor what for.
+var harmlessKeywords = strings.Fields(`acceptenv banner clientalivecountmax clientaliveinterval compression hostkey ipqos keepalive logingracetime loglevel logverbose moduli modulifile
+	pidfile port printlastlog printmotd setenv showpatchlevel subsystem syslogfacility tcpkeepalive usedns versionaddendum x11displayoffset xauthlocation`)
+
+// maxLimitingWords bounds the words that a sentence names.
+const maxLimitingWords = 5
+
+// limitingWords are the first words of lines that sshd refuses and that may limit logins, each once. A word that sshd does not know may be meant so.
+func limitingWords(tree *diagnose.Tree, problems []config.SSHDProblem) []string {
+	var out []string
+	add := func(file string, number int, line string) {
+		word := strings.TrimSpace(keywordForm.FindString(line))
+		if word == "" {
+			word = place(file, number)
+		}
+		if len(out) < maxLimitingWords && !slices.Contains(out, word) && !slices.Contains(harmlessKeywords, strings.ToLower(word)) {
+			out = append(out, word)
+		}
+	}
+	wrong := map[string]int{}
+	for _, p := range problems {
+		wrong[p.File]++
+		lines := tree.Lines(p.File)
+		if p.Line > 0 && p.Line <= len(lines) {
+			add(p.File, p.Line, lines[p.Line-1])
+		}
+		if wrong[p.File] != ManyWrongLines || path.Dir(p.File) == path.Dir(config.SSHDConfigFile) {
+			continue
+		}
+		for i, line := range lines { // the whole file is set aside
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				add(p.File, i+1, line)
+			}
+		}
+	}
+	return out
+}
+
+// ManyWrongLines is how many lines of one file make it a file of another kind, which a repair sets aside as a whole unless it is sshd_config itself.
+const ManyWrongLines = 10
+
+// keywordForm is a keyword at the beginning of a line. Other words may be anything, such as a secret.
+var keywordForm = regexp.MustCompile(`^\s*[A-Za-z][A-Za-z0-9]{1,39}\b`)
 
 func findSSHDService(s *diagnose.System) []diagnose.Finding {
 	tree := s.Files
@@ -125,7 +177,7 @@ func findSSHDService(s *diagnose.System) []diagnose.Finding {
 			ID: "sshd-not-enabled", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,
 			Title:    "The server sshd does not start, because " + stop + " exists.",
 			Evidence: []diagnose.Evidence{config.FileEvidence(stop, 0, "it exists")},
-			Repair:   repairFiles("Remove the file that keeps sshd from starting.", stop),
+			Repair:   mayLose(repairFiles("Remove the file that keeps sshd from starting.", stop), losesClosedSSH),
 		}}
 	}
 	if enabled || !known {
@@ -147,13 +199,13 @@ func findSSHDService(s *diagnose.System) []diagnose.Finding {
 		link := "/etc/systemd/system/multi-user.target.wants/" + unit
 		f.Title = "The unit " + unit + " is not enabled, so nothing starts sshd when the machine boots."
 		f.Evidence = []diagnose.Evidence{config.FileEvidence(link, 0, "it does not exist, and no other unit wants "+unit)}
-		f.Repair = repairFiles("Enable "+unit+" for multi-user.target.", link)
+		f.Repair = mayLose(repairFiles("Enable "+unit+" for multi-user.target.", link), losesClosedSSH)
 		f.ByHand = "Enable it with systemctl enable " + unit + "."
 	case config.OpenrcManager:
 		link := "/etc/runlevels/default/sshd"
 		f.Evidence = []diagnose.Evidence{config.FileEvidence(link, 0, "it does not exist in any run level")}
 		if tree.Exists("/etc/init.d/sshd") {
-			f.Repair = repairFiles("Add sshd to the run level default.", link)
+			f.Repair = mayLose(repairFiles("Add sshd to the run level default.", link), losesClosedSSH)
 		}
 		f.ByHand = "Enable it with rc-update add sshd default."
 	default:
@@ -239,8 +291,8 @@ func maskedServer(tree *diagnose.Tree) *diagnose.Finding {
 			Title:    "The unit " + unit + " is masked, so nothing can start sshd.",
 			Evidence: []diagnose.Evidence{config.FileEvidence(mask, 0, "it leads to /dev/null or is empty")},
 			Explains: []string{"sshd-not-enabled"},
-			Repair: repairFiles("Remove the mask of "+unit+" and enable it for multi-user.target.", mask,
-				"/etc/systemd/system/multi-user.target.wants/"+unit),
+			Repair: mayLose(repairFiles("Remove the mask of "+unit+" and enable it for multi-user.target.", mask,
+				"/etc/systemd/system/multi-user.target.wants/"+unit), losesClosedSSH),
 			ByHand: "Remove the mask with systemctl unmask " + unit + ", and enable the unit.",
 		}
 	}

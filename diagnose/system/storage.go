@@ -98,7 +98,7 @@ func lookLVMFiles(s *diagnose.System) []diagnose.Finding {
 	}
 	for i, line := range s.Files.Lines(lvmConfigPath) {
 		found := lvmFilterPattern.FindStringSubmatch(line)
-		if found == nil || len(members) == 0 {
+		if found == nil || !usesVolumes(s) { // such a filter keeps a host of VMs from the volumes of its guests
 			continue
 		}
 		var rejectsAll, accepts bool
@@ -118,6 +118,22 @@ func lookLVMFiles(s *diagnose.System) []diagnose.Finding {
 		}
 	}
 	return out
+}
+
+// usesVolumes says whether the root, or what /etc/fstab names, lies on LVM.
+func usesVolumes(s *diagnose.System) bool {
+	isVolume := func(name string) bool {
+		return slices.ContainsFunc(config.Ancestors(s, name), func(a *diagnose.Device) bool { return a.FS == "LVM2_member" || a.Kind == diagnose.VolumeDevice })
+	}
+	if isVolume(s.Root) {
+		return true
+	}
+	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
+		if slices.ContainsFunc(config.FindDevices(s, config.ParseDeviceName(e.Source)), func(d *diagnose.Device) bool { return isVolume(d.Path) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // mountsBelow says whether the boot waits for a file system that lies on a device and is not the root, which the initramfs activates by itself.
@@ -255,11 +271,15 @@ func lookClock(s *diagnose.System) []diagnose.Finding {
 	if off < 0 {
 		way = "behind"
 	}
+	r := &diagnose.Repair{Summary: "Set the hardware clock to the time of the control plane.", Consent: diagnose.ConsentSettings, Writes: []string{"the hardware clock"}}
+	if s.Files != nil && slices.Contains(s.Files.Lines("/etc/adjtime"), "LOCAL") {
+		r.Loses = "The hardware clock gets UTC. As /etc/adjtime says, the system takes it for local time, and another system on the machine may do so too."
+	}
 	return []diagnose.Finding{{
 		ID: "clock-wrong", Stage: diagnose.Firmware, Severity: diagnose.Degrades, Confidence: 0.9,
 		Title:    fmt.Sprintf("The clock of the machine is %d days %s, so that certificates and logins with tickets are refused.", int(off.Abs().Hours()/24), way),
 		Evidence: []diagnose.Evidence{{Kind: diagnose.FromRecord, Text: fmt.Sprintf("the machine's clock was %s when it was %s", s.Clock.UTC().Format("2006-01-02 15:04:05 UTC"), s.Now.UTC().Format("2006-01-02 15:04:05 UTC"))}},
-		Repair:   &diagnose.Repair{Summary: "Set the hardware clock to the time of the control plane.", Consent: diagnose.ConsentSettings, Writes: []string{"the hardware clock"}},
+		Repair:   r,
 		ByHand:   "Replace the battery of the clock if it is wrong again after the machine was without power.",
 	}}
 }

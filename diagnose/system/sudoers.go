@@ -105,7 +105,7 @@ func findSudoTroubles(s *diagnose.System) []diagnose.Finding {
 			ID: "sudo-not-setuid", Stage: diagnose.Login, Severity: severity, Confidence: 0.95,
 			Title:    "The program " + program + " does not belong to root or lost its setuid bit, so nobody becomes root with it.",
 			Evidence: []diagnose.Evidence{config.FileEvidence(program, 0, fmt.Sprintf("its mode is %s, its owner %d; sudo wants 04755 and root", config.ModeText(info), diagnose.OwnerOf(info).UID))},
-			Repair:   repairFiles("Give "+program+" to root with the mode 04755.", program),
+			Repair:   mayLose(repairFiles("Give "+program+" to root with the mode 04755.", program), "Accounts become root by sudo again. Someone may have taken that from them on purpose."),
 			ByHand:   "Run chown root " + program + " and chmod 4755 " + program + " as root.",
 		})
 	}
@@ -118,7 +118,11 @@ func findSudoTroubles(s *diagnose.System) []diagnose.Finding {
 				ByHand:   "Give the file to root with the mode 0440, and check it with visudo -c.",
 			}
 			if f.refused != "it does not exist" {
-				finding.Repair = repairFiles("Give the file to root with the mode 0440.", f.path)
+				finding.Repair = mayLose(repairFiles("Give the file to root with the mode 0440.", f.path), "The program sudo obeys the file, and whoever could write it may have taken rights there.")
+			}
+			if info, err := tree.Stat(f.path); err == nil && diagnose.OwnerOf(info).UID != 0 { // its owner would get what the file says
+				finding.Repair = nil
+				finding.ByHand = "Read the file first, because another account could write it. Then give it to root with the mode 0440, and check it with visudo -c."
 			}
 			if f.path != sudoersPath { // sudo goes on without it
 				finding.Severity = diagnose.Degrades
@@ -132,7 +136,7 @@ func findSudoTroubles(s *diagnose.System) []diagnose.Finding {
 		finding := diagnose.Finding{
 			ID: "sudoers-invalid", Stage: diagnose.Login, Severity: diagnose.Degrades, Confidence: 0.93,
 			Title:  fmt.Sprintf("The program sudo cannot parse %s: %s.", place(f.path, f.problems[0].Line), f.problems[0].Why),
-			Repair: repairFiles("Comment the lines out that sudo cannot parse.", f.path),
+			Repair: mayLose(repairFiles("Comment the lines out that sudo cannot parse.", f.path), "What the lines allow and what they forbid is not in force until they are right."),
 			ByHand: "Correct the lines, and check them with visudo -c.",
 		}
 		for _, p := range f.problems[:min(len(f.problems), 10)] {

@@ -63,8 +63,10 @@ func lookDefaultTarget(s *diagnose.System) []diagnose.Finding {
 	switch name := path.Base(target); {
 	case target == "/dev/null":
 		f.ID, f.Title = "default-target-masked", "The unit default.target is masked, so that systemd starts nothing."
+		f.Repair.Loses = losesRescue
 	case slices.Contains(rescueTargets, name):
 		f.ID, f.Title, f.Confidence = "default-target-rescue", "The system starts "+name+" by default.", 0.9
+		f.Repair.Loses = losesRescue
 	case !unitExists(s.Files, name):
 		f.ID, f.Title = "default-target-missing", "The unit default.target leads to "+name+", which does not exist."
 	case config.IsMasked(s.Files, name):
@@ -104,7 +106,7 @@ func lookMaskedUnits(s *diagnose.System) []diagnose.Finding {
 			ID: "unit-masked", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.9,
 			Title:    fmt.Sprintf("The unit %s is masked, and other units need it.", name),
 			Evidence: []diagnose.Evidence{config.FileEvidence(at, 0, "it masks the unit")},
-			Repair:   &diagnose.Repair{Summary: "Remove " + at + ".", Consent: diagnose.ConsentFiles, Writes: []string{at}},
+			Repair:   mayLose(repairFiles("Remove "+at+".", at), "The unit starts again. Someone may have masked it on purpose."),
 		}
 		if slices.Contains(requiredUnits, name) {
 			f.Severity = diagnose.BlocksBoot
@@ -169,12 +171,15 @@ func lookSELinux(s *diagnose.System) []diagnose.Finding {
 		}
 		if len(whole) == 1 && kind.Line > 0 {
 			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Write SELINUXTYPE=%s into line %d of %s, the only policy that is there.", whole[0], kind.Line, selinuxPath),
-				Consent: diagnose.ConsentFiles, Writes: []string{selinuxPath}}
+				Consent: diagnose.ConsentFiles, Writes: []string{selinuxPath}, Loses: fmt.Sprintf("The policy %s is in force in the place of %s, and may forbid less.", whole[0], kind.Value)}
 		}
 		return []diagnose.Finding{f}
 	}
 	return slices.Concat(lookLabels(s, evidence), lookKeyLabels(s, evidence), lookLabelledPort(s, evidence, kind.Value))
 }
+
+// losesLabels says what may be lost where all files get the labels of the policy.
+const losesLabels = "Labels that someone set with chcon alone, and that no rule of the policy names, are lost."
 
 // lookLabels finds files without a label that a boot or a login needs. Where no file has a label, none could be read.
 func lookLabels(s *diagnose.System, mode diagnose.Evidence) []diagnose.Finding {
@@ -199,7 +204,7 @@ func lookLabels(s *diagnose.System, mode diagnose.Evidence) []diagnose.Finding {
 		Title:    fmt.Sprintf("SELinux is enforcing, and %s has no label.", strings.Join(bare, ", ")),
 		Evidence: []diagnose.Evidence{mode, config.FileEvidence(bare[0], 0, "it has no SELinux label")},
 		Repair: &diagnose.Repair{Summary: "Make /.autorelabel, so that the next boot labels all files and starts once more.", Consent: diagnose.ConsentFiles,
-			Writes: []string{"/.autorelabel"}},
+			Writes: []string{"/.autorelabel"}, Loses: losesLabels},
 	}
 	if bare[0] == "/usr/lib/systemd/systemd" {
 		f.Stage, f.Severity = diagnose.Init, diagnose.BlocksBoot

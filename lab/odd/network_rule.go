@@ -138,6 +138,12 @@ func isUntold(v any) bool {
 	return v == nil || isText && slices.Contains([]string{"", "null", "none", "n/a"}, strings.ToLower(strings.TrimSpace(word)))
 }
 
+// isUntoldText tells whether an element of a list of texts says that there is none. Every word but N/A may be meant.
+func isUntoldText(v any) bool {
+	word, _ := wordOf(v)
+	return v == nil || strings.EqualFold(strings.TrimSpace(word), "n/a")
+}
+
 // unwrap takes a list of one for its element.
 func unwrap(v any) any {
 	if list, isList := v.([]any); isList && len(list) == 1 {
@@ -175,6 +181,9 @@ func wordOf(v any) (word string, isText bool) {
 func quoted(word string) string {
 	return strings.Trim(fmt.Sprintf("%.60q", word), `"`)
 }
+
+// hexMAC is a MAC without separators whose first byte is not that of a group.
+var hexMAC = regexp.MustCompile(`^[0-9a-f][02468ace][0-9a-f]{10}$`)
 
 var plainMAC = regexp.MustCompile(`^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$`)
 
@@ -261,8 +270,8 @@ func (r *networkRule) link(id string) *ruleLink {
 func (r *networkRule) readBond(link *ruleLink) {
 	seen := map[string]bool{}
 	var names []string
-	for _, g := range listOf(link.obj["bond_links"]) {
-		if isUntold(g) {
+	for _, g := range rawListOf(link.obj["bond_links"]) {
+		if isUntoldText(g) {
 			continue
 		}
 		id, isText := wordOf(g)
@@ -298,6 +307,27 @@ func (r *networkRule) readBond(link *ruleLink) {
 	case strings.TrimSpace(mode) != "" && err != nil && mode != "802.1ad" && !slices.Contains(known, strings.ToLower(strings.TrimSpace(mode))) && !link.lost:
 		r.nothing(fmt.Sprintf("mode of bond %q", link.id), quoted(mode), "bond_mode")
 	}
+	if v := link.obj["bond_miimon"]; !link.lost && !isUntold(v) {
+		word, _ := wordOf(v)
+		if n, err := strconv.ParseFloat(strings.TrimSpace(word), 64); err != nil || n != float64(int(n)) || n < 0 || n > 60000 {
+			r.nothing(fmt.Sprintf("miimon of bond %q", link.id), "bond_miimon")
+		}
+	}
+	r.claimMAC(link, "ethernet_mac_address")
+}
+
+// claimMAC has the MAC of a bond or a VLAN named that no device can have.
+func (r *networkRule) claimMAC(link *ruleLink, keys ...string) {
+	for _, key := range keys {
+		v := link.obj[key]
+		if word, _ := wordOf(v); isUntoldText(v) || word == "" && !isComposite(v) {
+			continue
+		}
+		if bare := bareMAC(v); !link.lost && (!hexMAC.MatchString(bare) || bare == "000000000000") {
+			r.nothing(fmt.Sprintf("MAC of %s %q", link.place.Stack, link.id), append(slices.Clone(link.names), "MAC", "mac_address")...)
+		}
+		return
+	}
 }
 
 // bondOf is the bond that has the link as a member; nil: none.
@@ -331,6 +361,7 @@ func (r *networkRule) readVLAN(link *ruleLink) {
 	}
 	link.place.NICs, link.place.Segment, link.place.Tag = parent.place.NICs, parent.place.Segment, tag
 	link.must = link.must && isText && parent.must && r.bondOf(below) == nil
+	r.claimMAC(link, "vlan_mac_address", "ethernet_mac_address")
 	for i := range r.links {
 		if o := &r.links[i]; o.place.Stack == "vlan" && o.place.Tag == tag && o.place.Segment == parent.place.Segment {
 			o.must, link.must = false, false

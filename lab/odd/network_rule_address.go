@@ -264,7 +264,7 @@ func (r *networkRule) readServers(top map[string]any) {
 		if n, isObject := objectOf(given); isObject {
 			services(fmt.Sprintf("networks[%d].services", i), n["services"])
 			for _, server := range rawListOf(n["dns_nameservers"]) {
-				if word, _ := wordOf(server); server != nil && !strings.EqualFold(strings.TrimSpace(word), "n/a") {
+				if !isUntoldText(server) {
 					one(fmt.Sprintf("networks[%d].dns_nameservers", i), server)
 				}
 			}

@@ -35,7 +35,7 @@ func accountRows() []tableRow {
 		{finding: "shadow-entry-missing", consent: files, change: addShadowEntry, does: "adds an entry with a password that nothing matches"},
 		{finding: "account-expired", consent: files, change: clearExpiry, does: "clears the days on which the account and its password expire, unless an administrator locked the account by them"},
 		{finding: "password-must-change", consent: files, change: renewPassword, does: "sets the day of the last change to today"},
-		{finding: "shell-missing", consent: files, change: correctShell, does: "writes a shell that exists"},
+		{finding: "shell-missing", consent: files, change: correctShell, does: "writes a shell that exists in the place of a plain one, such as zsh; a shell that may limit the account stays"},
 		{finding: "shell-not-listed", consent: files, change: listShell, does: "adds the shell to /etc/shells"},
 		{finding: "home-missing", consent: files, change: makeHome, does: "makes an empty home"},
 		{finding: "permissions-lost", consent: files, change: openPath, does: "lets others read and enter the path"},
@@ -43,7 +43,7 @@ func accountRows() []tableRow {
 		{finding: "tmp-unusable", consent: files, change: openTemporary, does: "gives /tmp the mode 01777"},
 		{finding: "ssh-key-permissions", consent: files, change: closeKeyChain, does: "takes the right to write the file of the keys, its folder and the home from everybody but the owner, and gives a file of root that the account cannot read to it"},
 		{finding: "sudo-not-setuid", consent: files, change: restoreSudo, does: "gives the program to root with the mode 04755"},
-		{finding: "sudoers-refused", consent: files, change: ownSudoers, does: "gives the file to root with the mode 0440"},
+		{finding: "sudoers-refused", consent: files, change: ownSudoers, does: "gives the file to root with the mode 0440, unless it belongs to another account"},
 		{finding: "sudoers-invalid", consent: files, change: repeatComments, does: "makes the lines that sudo cannot parse comments"},
 		{finding: "nologin-present", consent: files, change: removeEvidence, does: "removes /etc/nologin"},
 		{finding: "access-conf-denies", consent: files, change: allowAccess, does: "allows root and the accounts with keys before the line that refuses everybody"},
@@ -315,13 +315,7 @@ func ownSudoers(_ context.Context, c *repairCase) error {
 }
 
 func allowAccess(_ context.Context, c *repairCase) error {
-	at := c.firstEvidence()
-	names := []string{"root"}
-	for _, a := range rules.KeyHolders(c.system) {
-		if a.Name != "root" && !strings.ContainsAny(a.Name, " \t:#()@") {
-			names = append(names, a.Name)
-		}
-	}
+	at, names := c.firstEvidence(), rules.NamesForAccess(c.system)
 	return c.editText(at.Path, func(text string) string {
 		return insertBefore(text, at.Line, "+ : "+strings.Join(names, " ")+" : ALL")
 	})

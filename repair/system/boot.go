@@ -69,7 +69,7 @@ func kernelRows() []tableRow {
 // menuRows repair the menu of GRUB. A menu that is written anew is written last.
 func menuRows() []tableRow {
 	boot := diagnose.ConsentBoot
-	const anew = "writes the menu anew with the system's own grub-mkconfig, without looking for other systems"
+	const anew = "writes the menu anew with the system's own grub-mkconfig, without looking for other systems, unless a person wrote the menu"
 	return []tableRow{
 		{finding: "grub-config-missing", consent: boot, change: checkMenuTool, menu: always, does: anew},
 		{finding: "grub-config-empty", consent: boot, change: checkMenuTool, menu: always, does: anew},

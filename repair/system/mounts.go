@@ -20,7 +20,7 @@ func mountRows() []tableRow {
 	return []tableRow{
 		{finding: "lvm-filter", consent: boot, change: commentEvidence, initramfs: always, does: "makes the line a comment, and builds the initramfs anew"},
 		{finding: "crypttab-device-missing", consent: boot, change: correctContainer, initramfs: opensRoot,
-			does: "writes the UUID of the only container that no line names, and builds the initramfs anew where it opens the root, or adds `nofail`"},
+			does: "writes the UUID of the only container that no line names, and builds the initramfs anew where it opens the root, or adds `nofail`; a line that writes over its device names no container"},
 		{finding: "fstab-line-invalid", consent: files, change: commentEvidence, does: "makes the line a comment"},
 		{finding: "fstab-type-unknown", consent: files, change: commentEvidence, does: "makes the line a comment"},
 		{finding: "fstab-device-missing", consent: files, change: correctDevice,
@@ -120,7 +120,7 @@ func nameSubvolume(list, name string) string {
 }
 
 func correctType(ctx context.Context, c *repairCase) error {
-	if d := c.evidenceDevice(); d != nil && config.IsMountable(d.FS) {
+	if d := c.evidenceDevice(); d != nil && rules.WritesType(c.finding) {
 		return c.editLine(fstabPath, c.firstEvidence().Line, func(line string) string {
 			return editField(line, 2, func(string) string { return d.FS })
 		})

@@ -44,6 +44,7 @@ func allConflicts() []conflict {
 		{"file-system-damaged", "a file system is damaged, and writing to it may damage it further; let its checker repair it first", writesDisk},
 		{"file-system-not-mounted", "a file system does not mount; let its checker repair it first", writesDisk},
 		{"superblock-missing", "a file system has lost its superblock; restore it first", writesDisk},
+		{"crypttab-overwrites", "the boot that proves a repair would write over a file system, as /etc/crypttab says; correct its line first", everything},
 		{"disk-full", "a file system has no room; make room first", rebuildsBoot},
 		{"inodes-full", "a file system has no inodes left; delete files first", rebuildsBoot},
 		{"btrfs-metadata-full", "the btrfs has no room for metadata; make room first", rebuildsBoot},

@@ -58,14 +58,11 @@ func (c *repairCase) untilGone(edit func() error) error {
 	return c.unsupported("%s holds more wrong lines than salvor changes; correct it by hand", c.firstEvidence().Path)
 }
 
-// manyWrongLines is how many lines of one file make it a file of another kind, which is set aside as a whole.
-const manyWrongLines = 10
-
 func correctSSHD(_ context.Context, c *repairCase) error {
 	return c.untilGone(func() error {
 		for file, lines := range c.evidenceLines() {
 			var err error
-			if len(lines) >= manyWrongLines && path.Dir(file) != sshFolder {
+			if len(lines) >= rules.ManyWrongLines && path.Dir(file) != sshFolder {
 				err = c.disableFile(file)
 			} else {
 				err = c.editText(file, func(text string) string { return commentSSHD(text, lines...) })

@@ -47,6 +47,7 @@ func allRows() []tableRow {
 
 // do repairs a finding that is still there.
 func (row *tableRow) do(ctx context.Context, e repair.Editor, f diagnose.Finding) error {
+	e = storeGuard{e}
 	s := e.System()
 	current, found := findAgain(s, f)
 	if !found {

@@ -33,9 +33,17 @@ type BlindResult struct {
 	Result
 }
 
-// JudgeBlind compares what was said about a fault with the truth. A fault that broke nothing by truth is judged as a near miss.
+// IsOut says whether the owner is out: by truth where the machine was started, else by the author of the list.
+func (r BlindResult) IsOut() bool {
+	if _, started := r.Truth["boot"]; started {
+		return r.Truth.Blocks()
+	}
+	return !r.Fault.NearMiss()
+}
+
+// JudgeBlind compares what was said about a fault with the truth. A fault that keeps nobody out by truth is judged as a near miss.
 func JudgeBlind(r BlindResult) Mark {
-	if !r.Truth.Blocks() {
+	if !r.IsOut() {
 		if len(r.Findings) > 0 {
 			return Noise
 		}
@@ -48,13 +56,22 @@ func JudgeBlind(r BlindResult) Mark {
 	for _, b := range r.Truth.Broken() {
 		stages = append(slices.Clone(stages), b.Stages...)
 	}
-	r.Names = r.Fault.Names
 	for i := range r.Findings {
-		if f := &r.Findings[i]; f.ID == r.Cause && slices.Contains(stages, f.Stage) && r.names(f) {
+		if f := &r.Findings[i]; f.ID == r.Cause && slices.Contains(stages, f.Stage) && r.Fault.isNamedBy(f) {
 			return Right
 		}
 	}
 	return Wrong
+}
+
+// isNamedBy says whether a finding has one of the texts of a right one, in any case.
+func (f BlindFault) isNamedBy(found *diagnose.Finding) bool {
+	said := found.Title
+	for _, e := range found.Evidence {
+		said += "\n" + e.Path + "\n" + e.Text
+	}
+	said = strings.ToLower(said)
+	return slices.ContainsFunc(f.Names, func(name string) bool { return strings.Contains(said, strings.ToLower(name)) })
 }
 
 // BlindTitle begins the part of docs/blind-faults.md that this package writes.
@@ -64,34 +81,35 @@ const BlindTitle = "## A third list, on real disks"
 func BlindSection(results []BlindResult) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	count := map[bool]map[Mark]int{true: {}, false: {}}
-	broke := 0
+	count, of, started := map[bool]map[Mark]int{true: {}, false: {}}, map[bool]int{}, 0
 	for _, r := range results {
-		count[r.Truth.Blocks()][JudgeBlind(r)]++
-		if r.Truth.Blocks() {
-			broke++
+		count[r.IsOut()][JudgeBlind(r)]++
+		of[r.IsOut()]++
+		if _, was := r.Truth["boot"]; was {
+			started++
 		}
 	}
 	line("%s\n", BlindTitle)
-	line("A writer who had read neither the rules nor the readers chose these from public reports, as changes of installed Debian systems. The programs of each")
-	line("system, and a start of the machine in QEMU, say what broke. Then the rules were asked once. No case was left out afterwards.\n")
-	line("| by truth | cases | named | nothing found | wrong cause | a finding above `info` |")
+	line("A writer who had read neither the rules nor the readers chose %d changes of installed Debian systems from public reports. The rules were asked once, and", len(results))
+	line("no case was left out afterwards. %d of the changed systems were started in QEMU, which says whether the owner comes in; of the others the writer says it.", started)
+	line("The rules read files alone. The system's own programs, which an agent asks too, were not asked.\n")
+	line("| | cases | named | nothing found | wrong cause | a finding above `info` |")
 	line("|---|---|---|---|---|---|")
-	line("| the owner is out | %d | %s | %s | %s | |", broke, share(count[true][Right], broke), share(count[true][Nothing], broke), share(count[true][Wrong], broke))
-	line("| the owner comes in | %d | | | | %s |\n", len(results)-broke, share(count[false][Noise], len(results)-broke))
-	line("| fault | system | what happens | broke | said | mark |")
+	line("| the owner is out | %d | %s | %s | %s | |", of[true], share(count[true][Right], of[true]), share(count[true][Nothing], of[true]), share(count[true][Wrong], of[true]))
+	line("| the owner comes in | %d | | | | %s |\n", of[false], share(count[false][Noise], of[false]))
+	line("| change | system | what happens | started | said | mark |")
 	line("|---|---|---|---|---|---|")
 	for _, r := range results {
-		var rungs, said []string
-		for _, rung := range r.Truth.Broken() {
-			rungs = append(rungs, rung.Name)
+		var said []string
+		start := "-"
+		if _, was := r.Truth["boot"]; was {
+			start = map[bool]string{true: "the owner is out", false: "the owner comes in"}[r.IsOut()]
 		}
 		for _, f := range r.Findings {
 			said = append(said, f.ID)
 		}
-		line("| %s | %s | %s | %s | %s | %s |", r.Fault.Name, r.System, inTable(r.Fault.Why), strings.Join(rungs, ", "), strings.Join(said, ", "), JudgeBlind(r))
+		line("| %s | %s | %s | %s | %s | %s |", r.Fault.Name, r.System, inTable(r.Fault.Why), start, strings.Join(said, ", "), JudgeBlind(r))
 	}
-	line("")
 	return b.String()
 }
 

@@ -4,12 +4,10 @@ package oddsystem
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,29 +17,12 @@ import (
 	"salvor/test/must"
 )
 
-//go:embed testdata/blind.jsonl
-var blindFaults string
-
 // TestBlindFaults makes each change of the list on its system, asks the rules, and then the system's programs and a start of the machine.
-// SALVOR_BLIND_RESULTS names a file for the results. What the file has is not asked again, so that the rules are asked once, and with it the section of
-// docs/blind-faults.md is written. With SALVOR_BLIND_RULES only the rules are asked; a later run asks the rest.
+// What the file of results has is not asked again, so that the rules are asked once. With SALVOR_BLIND_RULES only the rules are asked; a later run asks
+// the rest, and writes the section of docs/blind-faults.md.
 func TestBlindFaults(t *testing.T) {
 	r := newOddRun(t)
-	file := os.Getenv("SALVOR_BLIND_RESULTS")
-	done := map[string]BlindResult{}
-	if text, err := os.ReadFile(file); err == nil {
-		for line := range strings.Lines(string(text)) {
-			var one BlindResult
-			must.OK(t, json.Unmarshal([]byte(line), &one))
-			done[one.Fault.Name] = one
-		}
-	}
-	var faults []BlindFault
-	for line := range strings.Lines(blindFaults) {
-		var f BlindFault
-		must.OK(t, json.Unmarshal([]byte(line), &f))
-		faults = append(faults, f)
-	}
+	faults, done := readBlind(t)
 	results := make([]BlindResult, len(faults))
 	var workers sync.WaitGroup
 	room := make(chan struct{}, workersAtOnce)
@@ -54,9 +35,7 @@ func TestBlindFaults(t *testing.T) {
 			room <- struct{}{}
 			defer func() { <-room }()
 			one, found := done[f.Name]
-			if !found {
-				one = BlindResult{Fault: f, Result: Result{System: f.System}}
-			}
+			one.Fault, one.System = f, f.System
 			i, change := installations[at], func(place string) error { return script(f.Change, place) }
 			asks := one.Truth == nil && os.Getenv("SALVOR_BLIND_RULES") == ""
 			if !found || asks {
@@ -73,7 +52,7 @@ func TestBlindFaults(t *testing.T) {
 					t.Errorf("%s: %v", f.Name, err)
 					return
 				}
-				r.keepBlind(t, file, one)
+				r.keepBlind(t, one)
 			}
 			one.Truth = one.Truth.without(r.cleanTruth(installations[at]))
 			results[n] = one
@@ -82,22 +61,18 @@ func TestBlindFaults(t *testing.T) {
 	workers.Wait()
 	section := BlindSection(slices.DeleteFunc(results, func(r BlindResult) bool { return r.Fault.Name == "" }))
 	t.Log(section)
-	if file != "" && os.Getenv("SALVOR_BLIND_RULES") == "" && !t.Failed() {
-		page := filepath.Join("..", "..", "docs", "blind-faults.md")
-		text := must.Get(os.ReadFile(page))(t)
-		before, _, _ := strings.Cut(string(text), BlindTitle)
-		must.OK(t, os.WriteFile(page, []byte(strings.TrimRight(before, "\n")+"\n\n"+strings.TrimRight(section, "\n")+"\n"), 0o644))
+	if os.Getenv("SALVOR_BLIND_RULES") == "" && !t.Failed() {
+		before, _, _ := strings.Cut(string(must.Get(os.ReadFile(blindPage))(t)), BlindTitle)
+		must.OK(t, os.WriteFile(blindPage, []byte(before+section), 0o644))
 	}
 }
 
-// keepBlind appends a result to a file.
-func (r *oddRun) keepBlind(t *testing.T, file string, one BlindResult) {
-	if file == "" {
-		return
-	}
+// keepBlind appends a result to a file. The last line about a fault counts.
+func (r *oddRun) keepBlind(t *testing.T, one BlindResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := must.Get(os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644))(t)
+	f := must.Get(os.OpenFile(blindResults, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644))(t)
+	one.Fault = BlindFault{Name: one.Fault.Name} // the list has the rest
 	must.Get(f.Write(append(must.Get(json.Marshal(one))(t), '\n')))(t)
 	must.OK(t, f.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path"
@@ -26,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"salvor/agent/examine"
+	"salvor/agent/sandbox"
 	"salvor/diagnose"
 	"salvor/diagnose/system"
 	"salvor/lab/odd"
@@ -62,7 +65,7 @@ func newOddRun(t *testing.T) *oddRun {
 	}
 	w := newWorld(t, dir)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "truth"), []byte(truthScript), 0o600))
-	r := &oddRun{world: w, rules: programSum(t), done: map[string]Result{}, files: map[string]fs.FS{}, programs: map[string]*touched{}, lookers: map[string]*touched{}, starts: map[string]*touched{}}
+	r := &oddRun{world: w, rules: programSum(t), runner: sandbox.New(slog.New(slog.DiscardHandler), askMemory), done: map[string]Result{}, files: map[string]fs.FS{}, programs: map[string]*touched{}, lookers: map[string]*touched{}, starts: map[string]*touched{}}
 	for _, i := range chosen() {
 		r.files[i.name], r.files[i.other] = w.systemFS(t, i.name), w.systemFS(t, i.other)
 	}
@@ -82,11 +85,45 @@ func newOddRun(t *testing.T) *oddRun {
 	return r
 }
 
+// TestMain is also the first process in the sandbox of a program.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == sandbox.Command {
+		os.Exit(sandbox.RunInSystem(os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// askMemory is the memory of a program that the rules ask, in bytes; askTime bounds the program's time. The agent has the same bounds on a machine that
+// does nothing else.
+const (
+	askMemory = 256 << 20
+	askTime   = 30 * time.Second
+)
+
+// programAsker asks the programs of a system for the rules, as the agent does.
+type programAsker struct {
+	runner *sandbox.Runner
+	place  string
+}
+
+// Ask implements diagnose.Asker.
+func (p *programAsker) Ask(q diagnose.Question) diagnose.Answer {
+	a := diagnose.Answer{Command: q.Command}
+	var err error
+	a.Output, a.Exit, err = p.runner.Run(context.Background(), sandbox.Order{Place: p.place, Command: q.Command, Folders: q.Folders, Limit: askTime})
+	if err != nil {
+		a.Exit, a.Trouble = -1, err.Error()
+	}
+	return a
+}
+
 // oddRun is one run over all systems.
 type oddRun struct {
 	*world
 	rules string
 	files map[string]fs.FS
+	// runner runs programs of systems for the rules.
+	runner *sandbox.Runner
 	// programs, lookers and starts have what the programs, the rules, and a start of the machine look at on each unchanged system.
 	programs, lookers, starts map[string]*touched
 
@@ -199,7 +236,7 @@ func (r *oddRun) watch(t *testing.T, i installation) {
 	starts := r.kept(t, "started-"+i.digest(), func() (*touched, error) { return r.touchedByBoot(i) })
 	lookers := newTouched()
 	tree := diagnose.NewTree(recordingFS{r.files[i.name].(fs.ReadLinkFS), lookers})
-	_, err := r.reportOf(i, tree, r.roots[i.name])
+	_, err := r.reportOf(i, tree, r.roots[i.name], false)
 	must.OK(t, err)
 	r.programs[i.name], r.lookers[i.name], r.starts[i.name] = programs, lookers, starts
 	t.Logf("%s: the programs look at %d paths, the rules at %d, a start at %d", i.name, len(programs.Paths), len(lookers.Paths), len(starts.Paths))
@@ -322,7 +359,7 @@ func (r *oddRun) diagnose(i installation, o *overlay, one *Result) error {
 		return err
 	}
 	defer closer.Close()
-	report, err := r.reportOf(i, tree, o.place)
+	report, err := r.reportOf(i, tree, o.place, true)
 	if err != nil {
 		return err
 	}
@@ -336,8 +373,9 @@ func (r *oddRun) diagnose(i installation, o *overlay, one *Result) error {
 	return nil
 }
 
-// reportOf asks the rules about the files of a system, on a machine with one disk and one network interface.
-func (r *oddRun) reportOf(i installation, tree *diagnose.Tree, place string) (report diagnose.Report, err error) {
+// reportOf asks the rules about the files of a system, on a machine with one disk and one network interface. With asks, the rules ask the programs of
+// the system too.
+func (r *oddRun) reportOf(i installation, tree *diagnose.Tree, place string, asks bool) (report diagnose.Report, err error) {
 	image, err := os.Open(filepath.Join(r.dir, i.image()))
 	if err != nil {
 		return report, err
@@ -358,6 +396,9 @@ func (r *oddRun) reportOf(i installation, tree *diagnose.Tree, place string) (re
 			{Path: "/dev/sda1", Kind: diagnose.PartitionDevice, Parents: []string{"/dev/sda"}, Size: size - rootStart, FS: "ext4", UUID: "3a1d5d2e-6c0b-4ef1-9a4c-6b1a4b1c0001",
 				PartUUID: "5c1a4f11-01", PartType: "0x83", PartNumber: 1, PartStart: rootStart, MountedAt: "/", Content: io.NewSectionReader(image, rootStart, size-rootStart), Space: spaceOf(place)},
 		},
+	}
+	if asks {
+		s.Asker = &programAsker{r.runner, place}
 	}
 	report.Findings, report.NotExamined = diagnose.Run(system.Rules(), s)
 	report.Judge()

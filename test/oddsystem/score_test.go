@@ -1,11 +1,14 @@
 package oddsystem
 
 import (
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
 	"salvor/diagnose"
 	"salvor/lab/odd"
+	"salvor/test/must"
 )
 
 func TestJudge(t *testing.T) {
@@ -41,6 +44,74 @@ func TestJudge(t *testing.T) {
 	} {
 		r := Result{Names: []string{config}, Truth: c.truth, Cause: c.cause, Findings: c.found}
 		if got := Judge(r); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+const (
+	blindResults = "testdata/blind_results.jsonl"
+	blindPage    = "../../docs/blind-faults.md"
+)
+
+// readBlind reads the list of faults, and the results by their names.
+func readBlind(t *testing.T) (faults []BlindFault, done map[string]BlindResult) {
+	t.Helper()
+	for line := range strings.Lines(string(must.Get(os.ReadFile("testdata/blind.jsonl"))(t))) {
+		var f BlindFault
+		must.OK(t, json.Unmarshal([]byte(line), &f))
+		faults = append(faults, f)
+	}
+	done = map[string]BlindResult{}
+	for line := range strings.Lines(string(must.Get(os.ReadFile(blindResults))(t))) {
+		var one BlindResult
+		must.OK(t, json.Unmarshal([]byte(line), &one))
+		done[one.Fault.Name] = one
+	}
+	return faults, done
+}
+
+// TestBlindPage: the page has each change of the list as it was judged.
+func TestBlindPage(t *testing.T) {
+	faults, done := readBlind(t)
+	var results []BlindResult
+	for _, f := range faults {
+		one, found := done[f.Name]
+		if !found {
+			t.Errorf("%s has no result: make odd asks for it", f.Name)
+		}
+		one.Fault, one.System = f, f.System
+		results = append(results, one)
+	}
+	if page := string(must.Get(os.ReadFile(blindPage))(t)); !strings.HasSuffix(page, "\n\n"+BlindSection(results)) {
+		t.Errorf("the section %q of %s is not that of the results; want\n%s", BlindTitle, blindPage, BlindSection(results))
+	}
+}
+
+// TestJudgeBlind: a start decides whether the owner is out, and without one the author of the list.
+func TestJudgeBlind(t *testing.T) {
+	fault := BlindFault{Stages: []diagnose.Stage{diagnose.SSHD}, Names: []string{"RevokedKeys"}}
+	named := diagnose.Finding{ID: "ssh-login-impossible", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Title: "RevokedKeys names a file that does not exist."}
+	other := diagnose.Finding{ID: "fstab-device-missing", Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Title: "A device is missing."}
+	out, in := Truth{"boot": "", "reach": "refused"}, Truth{"boot": "", "reach": ""}
+	for _, c := range []struct {
+		name  string
+		fault BlindFault
+		truth Truth
+		cause string
+		found []diagnose.Finding
+		want  Mark
+	}{
+		{"named, not started", fault, nil, named.ID, []diagnose.Finding{named}, Right},
+		{"another cause", fault, out, other.ID, []diagnose.Finding{other, named}, Wrong},
+		{"no cause", fault, out, "", []diagnose.Finding{named}, Nothing},
+		{"the owner comes in all the same", fault, in, named.ID, []diagnose.Finding{named}, Noise},
+		{"the owner comes in, and nothing is found", fault, in, "", nil, Quiet},
+		{"a near miss, not started", BlindFault{}, nil, other.ID, []diagnose.Finding{other}, Noise},
+		{"a near miss that keeps the owner out", BlindFault{Stages: nil, Names: fault.Names}, out, named.ID, []diagnose.Finding{named}, Right},
+	} {
+		r := BlindResult{Fault: c.fault, Result: Result{Truth: c.truth, Cause: c.cause, Findings: c.found}}
+		if got := JudgeBlind(r); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
