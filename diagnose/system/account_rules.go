@@ -220,17 +220,7 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 				f.Evidence, f.ByHand = f.Evidence[:1], "Take the carriage returns out of the file: sed -i 's/\\r$//' "+config.PasswdPath+"."
 			}
 		case a.ends.atTerminal != nil || a.ends.forCommands != nil:
-			end, what := a.ends.forCommands, "each session"
-			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
-			switch {
-			case end == nil:
-				end, what, f.Severity, f.Explains = a.ends.atTerminal, "each session at a terminal", diagnose.Degrades, nil
-			case a.ends.atTerminal == nil:
-				what, f.Severity, f.Explains = "each command and file transfer over ssh", diagnose.Degrades, nil
-			}
-			f.Title = fmt.Sprintf("The shell %s of %s ends at once by %s, and %s with it.", a.Shell, a.Name, place(end.File, end.Line), what)
-			f.Evidence = []diagnose.Evidence{config.FileEvidence(end.File, end.Line, end.Text)}
-			f.ByHand = "Take the line out, or let it end shells only that the condition is meant for."
+			f = endedShell(l, a, f)
 		case a.LogsIn() && !shellRuns(s.Files, a.Shell) && !mountMayHold(s, a.Shell):
 			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
 			f.Title = fmt.Sprintf("The shell %s of %s does not exist or may not be executed.", a.Shell, a.Name)
@@ -291,6 +281,22 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 
 // plainShells are shells that run whatever an account asks for.
 var plainShells = strings.Fields("sh ash bash dash csh tcsh ksh ksh93 mksh pdksh zsh fish")
+
+// endedShell is a finding about an account whose shell ends at once by its start files.
+func endedShell(l *logins, a *login, f diagnose.Finding) diagnose.Finding {
+	end, what := a.ends.forCommands, "each session"
+	f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
+	switch {
+	case end == nil:
+		end, what, f.Severity, f.Explains = a.ends.atTerminal, "each session at a terminal", diagnose.Degrades, nil
+	case a.ends.atTerminal == nil:
+		what, f.Severity, f.Explains = "each command and file transfer over ssh", diagnose.Degrades, nil
+	}
+	f.Title = fmt.Sprintf("The shell %s of %s ends at once by %s, and %s with it.", a.Shell, a.Name, place(end.File, end.Line), what)
+	f.Evidence = []diagnose.Evidence{config.FileEvidence(end.File, end.Line, end.Text)}
+	f.ByHand = "Take the line out, or let it end shells only that the condition is meant for."
+	return f
+}
 
 func hasUsableKey(a *login) bool {
 	return slices.ContainsFunc(a.keys, func(f config.KeyFile) bool { return f.Usable() > 0 })
