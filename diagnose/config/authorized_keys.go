@@ -232,6 +232,8 @@ type KeyFile struct {
 	Chain   []diagnose.Evidence
 	Fix     []string // paths whose mode or owner is wrong
 	Foreign string   // the first of them that may belong to somebody else, and why; empty without one
+	// AtBoot is the line of tmpfiles.d that gives a path the mode or the owner that sshd refuses, or that removes the file; nil without one.
+	AtBoot *TmpfilesLine
 }
 
 // Usable counts the keys that open a shell.
@@ -245,8 +247,8 @@ func (f *KeyFile) Usable() int {
 	return n
 }
 
-// KeyFiles returns the files in which sshd looks for an account's keys, those that exist.
-func KeyFiles(tree *diagnose.Tree, config *SSHDConfig, a *Account, now time.Time) []KeyFile {
+// KeyFiles returns the files in which sshd looks for an account's keys, those that exist. shownAt says which path a mount shows at another.
+func KeyFiles(tree *diagnose.Tree, config *SSHDConfig, a *Account, now time.Time, shownAt func(string) string) []KeyFile {
 	patterns := []string{".ssh/authorized_keys", ".ssh/authorized_keys2"}
 	if set := config.All("authorizedkeysfile"); len(set) > 0 {
 		patterns = set[0].Args
@@ -260,15 +262,19 @@ func KeyFiles(tree *diagnose.Tree, config *SSHDConfig, a *Account, now time.Time
 		if !path.IsAbs(name) {
 			name = path.Join(a.Home, name)
 		}
+		name = shownAt(name)
 		if _, err := tree.Stat(name); err != nil {
 			continue
 		}
 		f := KeyFile{Path: name, Keys: ParseAuthorizedKeys(tree.Lines(name))}
+		if l := RemovedAtBoot(tree, name); l != nil {
+			f.refuse(name, "is removed at each boot by "+l.Place(), l)
+		}
 		for i := range f.Keys {
 			f.Keys[i].closeKey(config, now)
 		}
 		if strings.EqualFold(config.First("strictmodes", "yes"), "yes") {
-			f.checkModes(tree, a)
+			f.checkModes(tree, a, shownAt(a.Home))
 		}
 		out = append(out, f)
 	}
@@ -277,15 +283,15 @@ func KeyFiles(tree *diagnose.Tree, config *SSHDConfig, a *Account, now time.Time
 
 // checkModes is sshd's StrictModes: the file and the folders above it, up to the home, belong to the account or to root, and no one else may
 // write to them.
-func (f *KeyFile) checkModes(tree *diagnose.Tree, a *Account) {
+func (f *KeyFile) checkModes(tree *diagnose.Tree, a *Account, home string) {
 	at, err := tree.Resolve(f.Path)
 	if err != nil {
 		return
 	}
-	home, err := tree.Resolve(a.Home)
+	home, err = tree.Resolve(home)
 	outside := err != nil || home == "/" || at != home && !strings.HasPrefix(at, home+"/")
 	for first := true; ; first = false {
-		info, err := tree.Stat(at)
+		info, line, err := StatAtBoot(tree, at)
 		if err != nil {
 			return
 		}
@@ -296,13 +302,13 @@ func (f *KeyFile) checkModes(tree *diagnose.Tree, a *Account) {
 		refusals := len(f.Fix)
 		switch {
 		case owner != 0 && owner != a.UID:
-			f.refuse(at, "belongs to the user id "+strconv.FormatUint(uint64(owner), 10)+" and not to "+a.OrRoot())
+			f.refuse(at, "belongs to the user id "+strconv.FormatUint(uint64(owner), 10)+" and not to "+a.OrRoot(), line)
 		case writable:
-			f.refuse(at, "may be written by others: its mode is "+ModeText(info))
+			f.refuse(at, "may be written by others: its mode is "+ModeText(info), line)
 		case first && !info.Mode().IsRegular():
-			f.refuse(at, "is no regular file")
+			f.refuse(at, "is no regular file", line)
 		case first && owner != a.UID && a.UID != 0 && info.Mode()&0o044 == 0:
-			f.refuse(at, "cannot be read by "+a.Name+": its mode is "+ModeText(info)+" and root owns it")
+			f.refuse(at, "cannot be read by "+a.Name+": its mode is "+ModeText(info)+" and root owns it", line)
 		}
 		switch {
 		case f.Foreign != "" || len(f.Fix) == refusals:
@@ -357,7 +363,15 @@ func isPrivateGroup(tree *diagnose.Tree, gid uint32, a *Account) bool {
 	return members > 0
 }
 
-func (f *KeyFile) refuse(at, why string) {
+// refuse notes why sshd ignores the file; line is what makes it so at each boot, or nil.
+func (f *KeyFile) refuse(at, why string, line *TmpfilesLine) {
+	if line != nil && f.AtBoot == nil {
+		f.AtBoot = line
+		f.Chain = append(f.Chain, line.Evidence())
+		if !strings.Contains(why, line.Place()) {
+			why += ", which " + line.Place() + " sets at each boot"
+		}
+	}
 	if f.Refused == "" {
 		f.Refused = at + " " + why
 	}

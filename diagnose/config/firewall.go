@@ -15,6 +15,8 @@ type ClosedFirewall struct {
 	Repair     string
 	// ByHand says what a person can do where no repair writes a rule; empty where one does.
 	ByHand string
+	// Drops is what a connection needs and the firewall drops, where that is no packet to the port of sshd: packets of ARP, or answers.
+	Drops string
 }
 
 // harmlessAccept is what rules of iptables match that let through no new connection from elsewhere to a TCP port.
@@ -39,12 +41,9 @@ func iptablesLetsIn(line string, ports []int) bool {
 }
 
 var (
-	nftChain  = regexp.MustCompile(`(?i)^\s*chain\s+(\S+)\s*\{`)
-	nftPolicy = regexp.MustCompile(`(?i)\bhook\s+input\b.*\bpolicy\s+drop\b`)
-	nftHook   = regexp.MustCompile(`(?i)\bhook\s+input\b`)
-	nftHead   = regexp.MustCompile(`(?i)\btype\s+\w+\s+hook\s+\w+\s+(device\s+\S+\s+)?priority\s+[^;]+;?|\bpolicy\s+\w+\s*;?`)
-	nftAdds   = regexp.MustCompile(`(?i)^\s*(add|insert)\s+rule\b.*\b(accept|jump|goto|vmap)\b`)
-	nftPorts  = regexp.MustCompile(`(?i)\b(?:tcp|th)\s+dport\s+(\{[^}]*\}|\S+)`)
+	nftChain = regexp.MustCompile(`(?i)^\s*chain\s+(\S+)\s*\{`)
+	nftHead  = regexp.MustCompile(`(?i)\btype\s+\w+\s+hook\s+\w+\s+(device\s+\S+\s+)?priority\s+[^;]+;?|\bpolicy\s+\w+\s*;?`)
+	nftPorts = regexp.MustCompile(`(?i)\b(?:tcp|th)\s+dport\s+(\{[^}]*\}|\S+)`)
 	// A verdict that another chain, a set or a map decides.
 	nftElsewhere = regexp.MustCompile(`(?i)\b(jump|goto|queue|set|map|vmap)\b|@`)
 	portRange    = regexp.MustCompile(`^([0-9]+)(?:[-:]([0-9]+))?$`)
@@ -80,61 +79,187 @@ func NamesPort(list string, ports []int) (holds, sure bool) {
 // knownServices are names of ports that are not ssh.
 var knownServices = strings.Fields("http https domain smtp submission imap imaps pop3 pop3s ntp ftp telnet mysql postgresql ldap ldaps snmp nfs sunrpc rsync mdns")
 
-// ParseNftables finds a chain of the hook input with the policy drop in which no rule may let connections to the ports through. Whatever is not
-// understood counts as such a rule.
-func ParseNftables(lines []string, file string, ports []int) *ClosedFirewall {
-	var closed *ClosedFirewall
-	var hooked int // chains of the hook; with several, a packet has to pass all of them
-	inChain, dropping, accepting, depth := false, false, false, 0
-	for i, text := range lines {
-		line, _, _ := strings.Cut(text, "#")
-		if strings.Contains(line, "include") && strings.Contains(line, `"`) || nftAdds.MatchString(line) {
-			return nil
-		}
-		if nftChain.MatchString(line) {
-			inChain, dropping, accepting, depth = true, false, false, 0
-		}
-		if inChain && nftHook.MatchString(line) {
-			hooked++
-			accepting = !nftPolicy.MatchString(line)
-			if nftPolicy.MatchString(line) {
-				dropping = true
-				closed = &ClosedFirewall{Name: "nftables", File: file, Line: i + 1, Text: strings.TrimSpace(line)}
-			}
-		}
-		depth += strings.Count(line, "{") - strings.Count(line, "}")
-		if inChain && dropping && nftLetsIn(line, ports) {
-			return nil
-		}
-		if inChain && accepting && closed == nil {
-			for _, rule := range splitRules(nftHead.ReplaceAllString(nftChain.ReplaceAllString(line, ""), "")) {
-				m := nftRefusal.FindStringSubmatch(nftComment.ReplaceAllString(rule, ""))
-				switch {
-				case nftRuleLetsIn(rule, ports):
-					return nil
-				case m != nil && (m[1] == "" || namesAll(m[1], ports)):
-					closed = &ClosedFirewall{Name: "nftables", File: file, Line: i + 1, Text: strings.TrimSpace(line), ByHand: refusedByHand}
-				}
-			}
-		}
-		if inChain && depth <= 0 && strings.Contains(line, "}") {
-			inChain = false
-		}
-	}
-	if hooked != 1 {
-		return nil
-	}
-	return closed
+// nftBase is a chain of nftables with its rules.
+type nftBase struct {
+	key, family, hook string // hook is empty for a chain that others jump to
+	policy            nftLine
+	drops             bool // what no rule decides
+	rules             []nftLine
 }
 
-// nftLetsIn says whether a line of a chain may let a new connection to one of the ports through. Whatever is not understood may.
-func nftLetsIn(line string, ports []int) bool {
-	for _, rule := range splitRules(nftHead.ReplaceAllString(nftChain.ReplaceAllString(line, ""), "")) {
-		if nftRuleLetsIn(rule, ports) {
-			return true
+// nftLine is a line of a file of nftables.
+type nftLine struct {
+	text string
+	line int
+}
+
+const nftFamilies = `(?:(ip|ip6|inet|arp|bridge|netdev)\s+)?`
+
+var (
+	nftTable    = regexp.MustCompile(`(?i)^\s*(?:add\s+|create\s+)?table\s+` + nftFamilies + `([^\s{;]+)\s*(?:\{|$|;)`)
+	nftAddChain = regexp.MustCompile(`(?i)^\s*(?:add|create)\s+chain\s+` + nftFamilies + `(\S+)\s+([^\s{;]+)\s*(\{.*)?$`)
+	nftAddRule  = regexp.MustCompile(`(?i)^\s*(?:add|insert)\s+rule\s+` + nftFamilies + `(\S+)\s+(\S+)\s+(.*)$`)
+	nftCommand  = regexp.MustCompile(`^\s*(?:/\S*/)?nft\s+((?:add|create|insert)\s.*)$`)
+	nftHooks    = regexp.MustCompile(`(?i)\bhook\s+(\w+)\b`)
+	nftDrops    = regexp.MustCompile(`(?i)\bpolicy\s+drop\b`)
+)
+
+// nftKey names a chain: its family, ip without one, its table and itself.
+func nftKey(family, table, chain string) string {
+	return FirstText(strings.ToLower(family), "ip") + " " + table + " " + chain
+}
+
+// declare reads the hook and the policy of a chain.
+func (c *nftBase) declare(line string, number int) {
+	if m := nftHooks.FindStringSubmatch(line); m != nil {
+		c.hook, c.policy, c.drops = strings.ToLower(m[1]), nftLine{strings.TrimSpace(line), number}, nftDrops.MatchString(line)
+	}
+}
+
+// nftBases reads the chains of a file, which has blocks or commands, or of a script with commands of nft. known is false where the file includes others, or
+// adds rules to chains that it does not declare.
+func nftBases(lines []string) (chains []*nftBase, known bool) {
+	family, table, depth := "", "", 0
+	var chain *nftBase
+	find := func(key string) *nftBase {
+		if i := slices.IndexFunc(chains, func(c *nftBase) bool { return c.key == key }); i >= 0 {
+			return chains[i]
+		}
+		return nil
+	}
+	for i, text := range lines {
+		line, _, _ := strings.Cut(text, "#")
+		if m := nftCommand.FindStringSubmatch(line); m != nil { // of a script
+			line = strings.NewReplacer(`\`, "", `"`, "", "'", "").Replace(m[1])
+			if strings.Contains(line, "$") {
+				return nil, false
+			}
+		}
+		if strings.Contains(line, "include") && strings.Contains(line, `"`) {
+			return nil, false
+		}
+		if m := nftAddChain.FindStringSubmatch(line); m != nil {
+			key := nftKey(m[1], m[2], m[3])
+			c := find(key)
+			if c == nil {
+				c = &nftBase{key: key, family: FirstText(strings.ToLower(m[1]), "ip")}
+				chains = append(chains, c)
+			}
+			c.declare(m[4], i+1)
+			continue
+		}
+		if m := nftAddRule.FindStringSubmatch(line); m != nil {
+			c := find(nftKey(m[1], m[2], m[3]))
+			if c == nil {
+				return nil, false
+			}
+			c.rules = append(c.rules, nftLine{m[4], i + 1})
+			continue
+		}
+		if m := nftTable.FindStringSubmatch(line); m != nil {
+			family, table = FirstText(strings.ToLower(m[1]), "ip"), m[2]
+		}
+		if m := nftChain.FindStringSubmatch(line); m != nil {
+			chain, depth = &nftBase{key: nftKey(family, table, m[1]), family: FirstText(family, "ip")}, 0
+			chains = append(chains, chain)
+		}
+		if chain == nil {
+			continue
+		}
+		chain.declare(line, i+1)
+		depth += strings.Count(line, "{") - strings.Count(line, "}")
+		for _, rule := range splitRules(nftHead.ReplaceAllString(nftChain.ReplaceAllString(line, ""), "")) {
+			if strings.Trim(rule, " \t}") != "" {
+				chain.rules = append(chain.rules, nftLine{rule, i + 1})
+			}
+		}
+		if depth <= 0 && strings.Contains(line, "}") {
+			chain = nil
 		}
 	}
-	return false
+	return chains, true
+}
+
+// ParseNftables finds a chain that refuses each new connection to the ports, or what comes with one: packets of ARP, or the answers of the machine. A packet
+// has to pass every chain of its hooks. Whatever is not understood counts as a rule that lets the packet through.
+func ParseNftables(lines []string, file string, ports []int) *ClosedFirewall {
+	chains, known := nftBases(lines)
+	if !known {
+		return nil
+	}
+	for i := range chains {
+		at, byHand := chains[i].refuses(ports)
+		if at == nil {
+			continue
+		}
+		f := &ClosedFirewall{Name: "nftables", File: file, Line: at.line, Text: at.text, ByHand: byHand}
+		switch {
+		case chains[i].family == "arp":
+			f.Drops = "the packets of ARP, without which no neighbour finds the machine"
+		case chains[i].hook == "output":
+			f.Drops = "what the machine answers"
+		}
+		return f
+	}
+	return nil
+}
+
+// refuses returns the line by which a chain refuses the packets of every connection to the ports; nil where one may pass. byHand is what a person can do
+// where no repair writes a rule.
+func (c *nftBase) refuses(ports []int) (at *nftLine, byHand string) {
+	letsIn := nftRuleLetsIn
+	isInput := c.family == "ip" || c.family == "inet" // what keeps IPv6 out leaves IPv4
+	switch {
+	case isInput && c.hook == "input":
+	case isInput && c.hook == "prerouting" || (c.family == "netdev" || c.family == "inet") && c.hook == "ingress":
+		byHand = refusedByHand
+	case isInput && c.hook == "output":
+		letsIn, byHand = nftRuleLetsOut, refusedByHand
+	case c.family == "arp" && (c.hook == "input" || c.hook == "output"):
+		letsIn, byHand = func(rule string, _ []int) bool { return nftPasses.MatchString(nftComment.ReplaceAllString(rule, "")) }, "Ask who is responsible for the firewall; then let the packets of ARP through."
+	default:
+		return nil, ""
+	}
+	if c.drops {
+		for _, rule := range c.rules {
+			if letsIn(rule.text, ports) {
+				return nil, ""
+			}
+		}
+		return &c.policy, byHand
+	}
+	for i := range c.rules {
+		rule := &c.rules[i]
+		m := nftRefusal.FindStringSubmatch(nftComment.ReplaceAllString(rule.text, ""))
+		switch {
+		case letsIn(rule.text, ports):
+			return nil, ""
+		case m != nil && (m[1] == "" || namesAll(m[1], ports) && (c.hook == "input" || c.hook == "prerouting")):
+			return &nftLine{strings.TrimSpace(rule.text), rule.line}, refusedByHand
+		}
+	}
+	return nil, ""
+}
+
+// nftPasses is a verdict that lets a packet through, or that something else decides.
+var nftPasses = regexp.MustCompile(`(?i)\b(accept|jump|goto|queue|vmap|dup|fwd)\b|@`)
+
+// nftNoAnswer is what packets match that are no answer to a connection from elsewhere: new connections of the machine, other protocols, the loopback
+// interface.
+var nftNoAnswer = regexp.MustCompile(`(?i)\b(?:oif|oifname)\s+"?lo"?\b|\bct\s+state\s+(?:\{\s*)?(?:new|related|invalid)\b(?:\s*\})?\s*(?:[^,\s]|$)|\b(?:tcp|udp|th)\s+dport\b`)
+
+// nftRuleLetsOut says whether a rule may let the answers to a connection from elsewhere through.
+func nftRuleLetsOut(rule string, _ []int) bool {
+	rule = nftComment.ReplaceAllString(rule, "")
+	if !nftPasses.MatchString(rule) || nftOther.MatchString(rule) || nftNoAnswer.MatchString(rule) && !strings.Contains(rule, "established") {
+		return false
+	}
+	for _, m := range nftMatch.FindAllStringSubmatch(rule, -1) {
+		if field := strings.Join(strings.Fields(strings.ToLower(m[1])), " "); field != "ct state" && isHarmlessMatch(field, m[2]) {
+			return false
+		}
+	}
+	return true
 }
 
 // splitRules splits a line at the semicolons outside of braces and quotation marks: tcp dport { 22, 80 } accept; drop.
@@ -290,6 +415,33 @@ func ParseIptables(lines []string, file string, ports []int) *ClosedFirewall {
 		}
 	}
 	return closed
+}
+
+// iptablesCommand is a command of iptables that changes the table filter.
+var iptablesCommand = regexp.MustCompile(`^\s*(?:/\S*/)?iptables(?:-nft|-legacy)?\s+(?:-w\s+|--wait\s+)*(-[PAI])\s+(INPUT)\s+(.*)$`)
+
+// ParseIptablesScript reads the commands of a script that sets rules of iptables outside of blocks.
+func ParseIptablesScript(lines []string, file string, ports []int) *ClosedFirewall {
+	out := make([]string, len(lines))
+	some := false
+	for i, line := range lines {
+		m := iptablesCommand.FindStringSubmatch(line)
+		switch {
+		case strings.HasPrefix(strings.TrimSpace(line), "#"):
+		case strings.Contains(line, "$") && strings.Contains(line, "INPUT"):
+			return nil // a variable decides
+		case m == nil:
+		case m[1] == "-P":
+			out[i], some = ":INPUT "+strings.TrimSpace(m[3]), true
+		default:
+			out[i], some = m[1]+" INPUT "+strings.TrimSpace(m[3]), true
+		}
+	}
+	if !some || len(out[0]) > 0 {
+		return nil
+	}
+	out[0] = "*filter" // the first line names the shell
+	return ParseIptables(out, file, ports)
 }
 
 // UFWRefuses returns the line of a rule of the user that refuses connections to all of the ports from everywhere, before a rule that may let one

@@ -173,6 +173,13 @@ func FindUnreadStanza(s *diagnose.System) (line string, stanza UnreadStanza) {
 	return "", stanza
 }
 
+// StanzasOf are the interfaces of /etc/network/interfaces and its included files, whether or not ifupdown is installed.
+func StanzasOf(tree *diagnose.Tree) []NetworkLink {
+	p := &Ifupdown{Tree: tree, Read: map[string]bool{}, Sourced: map[string]bool{}, auto: map[string]bool{}, hotplug: map[string]bool{}}
+	p.Include(InterfacesPath)
+	return p.Links[:min(len(p.Links), MaxNetworkLinks)]
+}
+
 var plainFile = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 
 func (p *Ifupdown) source(keyword string, patterns []string) {
@@ -311,6 +318,9 @@ func (p *Ifupdown) option(file string, at int, fields []string) {
 		l.Virtual = true
 	case key == "pre-up" || key == "up" || key == "post-up" || key == "use":
 		command := strings.Join(fields, " ")
+		if key == "pre-up" && len(l.PreUp) < MaxSmallFiles {
+			l.PreUp = append(l.PreUp, SettingLine{Value: strings.Join(fields[1:], " "), Line: at})
+		}
 		for _, makes := range []string{"link add", "brctl addbr", "vconfig", "tunctl", "openvpn", "ip tunnel", "tuntap", "iw dev", "modprobe"} {
 			l.Virtual = l.Virtual || strings.Contains(command, makes)
 		}

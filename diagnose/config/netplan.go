@@ -65,6 +65,8 @@ type NetplanLink struct {
 	id       string
 	settings map[string]any
 	members  []string
+	// activation is the line that sets activation-mode.
+	activation NetworkProblem
 }
 
 var yamlLine = regexp.MustCompile(`line ([0-9]+)`)
@@ -136,6 +138,12 @@ func (p *Netplan) Parse(file, text string) {
 			}
 			values, _ := settings.(map[any]any)
 			p.merge(kind, name, file, lineOfKey(lines, name), values)
+			if mode := values["activation-mode"]; mode != nil {
+				if mode == false { // YAML takes the word off for it
+					mode = "off"
+				}
+				p.Merged[kind][name].activation = NetworkProblem{File: file, Line: lineOfKey(lines, "activation-mode"), Text: fmt.Sprintf("activation-mode: %v", mode)}
+			}
 			if kind != "ethernets" {
 				continue
 			}
@@ -264,6 +272,9 @@ func (l *NetplanLink) read() {
 	}
 	l.DHCP = isTrue("dhcp4") || isTrue("dhcp6") || isTrue("accept-ra")
 	l.Optional = isTrue("optional")
+	if mode := fmt.Sprint(l.settings["activation-mode"]); mode == "manual" || mode == "off" || mode == "false" { // YAML takes off for false
+		l.Active, l.HeldBy = false, &l.activation
+	}
 	list := func(key string) []any {
 		out, _ := l.settings[key].([]any)
 		return out[:min(len(out), 256)]

@@ -37,6 +37,10 @@ type NetworkLink struct {
 	Gateways   []NetworkGateway
 	File       string
 	Line       int
+	// HeldBy is the line that keeps the interface from coming up at boot, with the setting as its text; nil without one.
+	HeldBy *NetworkProblem
+	// PreUp are the commands that ifup runs before it sets an address, without names.
+	PreUp []SettingLine
 }
 
 // NetworkGateway is the next hop of a default route.
@@ -69,6 +73,10 @@ type NetworkManager struct {
 	Partial bool
 	// IgnoredStatic: a file that the manager ignores has a static address.
 	IgnoredStatic bool
+	// Off is the line by which the manager keeps all interfaces down; nil without one.
+	Off *NetworkProblem
+	// LeavesToIfupdown: the manager leaves the interfaces of /etc/network/interfaces to ifupdown.
+	LeavesToIfupdown bool
 }
 
 // Network is the configuration of all managers that are installed.
@@ -108,7 +116,23 @@ func ReadNetwork(s *diagnose.System) *Network {
 			n.Managers = append(n.Managers, *m)
 		}
 	}
+	n.leaveToNetplan()
 	return n
+}
+
+// leaveToNetplan tells NetworkManager about the connections that netplan writes for it: it makes none of its own for their interfaces.
+func (n *Network) leaveToNetplan() {
+	at := slices.IndexFunc(n.Managers, func(m NetworkManager) bool { return m.Name == "NetworkManager" })
+	for _, m := range n.Managers {
+		if at < 0 || m.Name != "netplan" || m.Unit != n.Managers[at].Unit {
+			continue
+		}
+		for _, l := range m.Links {
+			if !l.Active && !l.Virtual && !l.Unclear {
+				n.Managers[at].Inactive = append(n.Managers[at].Inactive, l)
+			}
+		}
+	}
 }
 
 // PredictableNames says whether the system gives its interfaces names of systemd's policy, so that eth0 is none of them.

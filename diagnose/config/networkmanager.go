@@ -16,10 +16,26 @@ func readNetworkManager(tree *diagnose.Tree) *NetworkManager {
 	m := &NetworkManager{Name: "NetworkManager", Unit: "NetworkManager.service", ConfiguresAll: true}
 	m.Enabled, _ = ServiceEnabled(tree, "NetworkManager", "networkmanager")
 	files := append([]string{"/etc/NetworkManager/NetworkManager.conf"}, tree.Match("/etc/NetworkManager/conf.d", "*.conf")...)
+	plugin, managed := false, false // of ifupdown
 	for _, file := range append(files, tree.Match("/usr/lib/NetworkManager/conf.d", "*.conf")...) {
 		for _, l := range UnitSettings(tree.Lines(file)) {
-			if l.Key == "no-auto-default" && strings.Contains(l.Value, "*") {
-				m.ConfiguresAll = false
+			switch l.Section + "." + l.Key {
+			case "main.no-auto-default":
+				m.ConfiguresAll = m.ConfiguresAll && !strings.Contains(l.Value, "*")
+			case "main.plugins":
+				plugin = strings.Contains(l.Value, "ifupdown")
+			case "ifupdown.managed":
+				managed = strings.EqualFold(l.Value, "true") || l.Value == "1"
+			}
+		}
+	}
+	m.LeavesToIfupdown = plugin && !managed
+	const state = "/var/lib/NetworkManager/NetworkManager.state"
+	for _, l := range UnitSettings(tree.Lines(state)) {
+		if l.Section == "main" && l.Key == "NetworkingEnabled" {
+			m.Off = nil
+			if strings.EqualFold(l.Value, "false") || l.Value == "0" || strings.EqualFold(l.Value, "no") {
+				m.Off = &NetworkProblem{File: state, Line: l.Line, Text: "NetworkingEnabled=" + l.Value}
 			}
 		}
 	}
@@ -40,6 +56,9 @@ func readNetworkManager(tree *diagnose.Tree) *NetworkManager {
 		}
 		if l, ok := ParseKeyfile(tree.Lines(file)); ok {
 			l.File = file
+			if l.HeldBy != nil {
+				l.HeldBy.File = file
+			}
 			m.Links = append(m.Links, l)
 			if !l.Active && !l.Virtual && !l.Unclear { // NetworkManager makes no connection of its own for an interface that has one
 				m.Inactive = append(m.Inactive, l)
@@ -67,7 +86,9 @@ func ParseKeyfile(lines []string) (NetworkLink, bool) {
 		case "connection.master", "connection.controller":
 			l.Lower = true
 		case "connection.autoconnect":
-			l.Active = !strings.EqualFold(s.Value, "false") && s.Value != "0"
+			if l.Active = !strings.EqualFold(s.Value, "false") && s.Value != "0"; !l.Active {
+				l.HeldBy = &NetworkProblem{Line: s.Line, Text: "autoconnect=" + s.Value}
+			}
 		case "ethernet.mac-address", "802-3-ethernet.mac-address":
 			l.MAC = NormalMAC(s.Value)
 			if !named {

@@ -29,8 +29,10 @@ type SSHDSetting struct {
 	comment bool // one follows the keyword
 	File    string
 	Line    int
-	match   bool // within a Match block, or in a file that one includes
-	block   *matchBlock
+	// Option: the setting stands on the command line of sshd, and File names the unit or the file with its variables.
+	Option bool
+	match  bool // within a Match block, or in a file that one includes
+	block  *matchBlock
 }
 
 // SSHDProblem is a line because of which sshd refuses to start.
@@ -40,6 +42,8 @@ type SSHDProblem struct {
 	Text       string // what is wrong, as the end of a sentence
 	keyword    string // lower case, of a line whose keyword is unknown
 	Confidence float64
+	// Option: the command line of sshd has the setting, and not a file of its configuration.
+	Option bool
 }
 
 // SSHDConfig is the configuration of sshd with its included files.
@@ -55,7 +59,7 @@ type SSHDConfig struct {
 	read, included map[string]bool
 }
 
-// ReadSSHDConfig reads sshd's configuration of a system.
+// ReadSSHDConfig reads sshd's configuration of a system: the options of the command line that starts sshd, and the files.
 func ReadSSHDConfig(tree *diagnose.Tree) *SSHDConfig {
 	return diagnose.Once(tree, "sshd", func() *SSHDConfig { return makeSSHDConfig(tree) })
 }
@@ -66,8 +70,15 @@ func makeSSHDConfig(tree *diagnose.Tree) *SSHDConfig {
 	if !tree.Exists(file) && tree.Exists("/usr/etc/ssh/sshd_config") { // SUSE
 		file = "/usr/etc/ssh/sshd_config"
 	}
+	other, portsAreSet := c.readOptions(sshdOptions(tree))
+	if path.IsAbs(other) && tree.Exists(other) {
+		file = other
+	}
 	c.Exists = tree.Exists(file)
 	c.include(tree, file, 0, nil)
+	if portsAreSet {
+		c.settings = slices.DeleteFunc(c.settings, func(s SSHDSetting) bool { return s.Keyword == "port" && !s.Option })
+	}
 	if c.Partial {
 		tree.NoteGap("the configuration of sshd", "a part of "+file+", or of what it includes, was not read")
 	}

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"path"
@@ -23,17 +25,96 @@ func readNetworkd(tree *diagnose.Tree) *NetworkManager {
 			files[path.Base(file)] = file
 		}
 	}
+	reader := findNetworkdReader(tree)
 	for _, base := range slices.Sorted(maps.Keys(files))[:min(len(files), MaxNetworkFiles)] {
-		lines := tree.Lines(files[base])
+		lines, all := tree.Lines(files[base]), []string{files[base]}
 		for _, drop := range tree.Match("/etc/systemd/network/"+base+".d", "*.conf") {
-			lines = append(lines, tree.Lines(drop)...)
+			lines, all = append(lines, tree.Lines(drop)...), append(all, drop)
+		}
+		if closed := m.refuseClosed(tree, reader, all); closed {
+			for _, l := range ParseNetworkFile(lines) {
+				m.IgnoredStatic = m.IgnoredStatic || len(l.Addresses) > 0
+			}
+			continue
 		}
 		for _, l := range ParseNetworkFile(lines) {
 			l.File = files[base]
+			if l.HeldBy != nil {
+				l.HeldBy.File = files[base]
+			}
 			m.Links = append(m.Links, l)
 		}
 	}
+	m.refuseClosed(tree, reader, tree.Match("/etc/systemd/network", "*.netdev"))
 	return m
+}
+
+// networkdReader is the account as which systemd-networkd runs, with the groups of the system.
+type networkdReader struct {
+	Account
+	groups []UserGroup
+}
+
+// findNetworkdReader returns the account of systemd-networkd; nil for root, or where the account is not known.
+func findNetworkdReader(tree *diagnose.Tree) *networkdReader {
+	name := ""
+	for _, l := range UnitLines(tree, "systemd-networkd.service") {
+		if l.Section == "Service" && l.Key == "User" {
+			name = l.Value
+		}
+	}
+	accounts, _ := ParsePasswd(tree.Lines(PasswdPath))
+	for i := range accounts {
+		if accounts[i].Name == name && accounts[i].UID != 0 {
+			groups, _ := ParseGroups(tree.Lines(GroupPath))
+			return &networkdReader{accounts[i], groups}
+		}
+	}
+	return nil
+}
+
+// refuseClosed notes files that an account may not read after a boot, and says whether there is one.
+func (m *NetworkManager) refuseClosed(tree *diagnose.Tree, reader *networkdReader, files []string) bool {
+	closed := false
+	for _, file := range files {
+		if reader == nil || len(m.Problems) >= MaxNetworkFiles {
+			break
+		}
+		if at, mode := closedTo(tree, file, reader); at != "" {
+			closed = true
+			m.Problems = append(m.Problems, NetworkProblem{file, 0, fmt.Sprintf("the service runs as %s, who may not read it, because %s has the mode %s", reader.Name, at, mode), 0.93})
+		}
+	}
+	return closed
+}
+
+// closedTo returns the file, or the folder above it, that keeps an account from a file, and its mode; empty where the account may read the file. Links
+// to other places, such as /dev/null, count as open.
+func closedTo(tree *diagnose.Tree, file string, a *networkdReader) (at, mode string) {
+	place, err := tree.Resolve(file)
+	if err != nil {
+		return "", ""
+	}
+	for at, bit := place, fs.FileMode(0o4); ; at, bit = path.Dir(at), 0o1 {
+		info, _, err := StatAtBoot(tree, at)
+		if err != nil {
+			return "", ""
+		}
+		owner := diagnose.OwnerOf(info)
+		isMember := owner.GID == a.GID || slices.ContainsFunc(a.groups, func(g UserGroup) bool { return g.GID == owner.GID && slices.Contains(g.Members, a.Name) })
+		switch {
+		case owner.UID == a.UID:
+			bit <<= 6
+		case isMember:
+			bit <<= 3
+		}
+		if info.Mode()&bit == 0 {
+			return at, ModeText(info)
+		}
+		if at == "/" {
+			return "", ""
+		}
+	}
 }
 
 // networkFile is a .network file while it is read.
@@ -41,6 +122,7 @@ type networkFile struct {
 	link        NetworkLink
 	names, macs []string
 	matched     bool
+	ethernet    bool           // it is about interfaces of the type ether
 	via         NetworkGateway // of the route that is being read
 	elsewhere   bool           // that route is no default one
 }
@@ -63,6 +145,9 @@ func ParseNetworkFile(lines []string) []NetworkLink {
 	f.endRoute()
 	if !f.matched {
 		return nil
+	}
+	if len(f.names) == 0 && len(f.macs) == 0 && f.ethernet {
+		f.names = []string{"*"}
 	}
 	if len(f.names) == 0 {
 		f.names = []string{""}
@@ -110,9 +195,11 @@ func (f *networkFile) match(s sectionLine) {
 			f.link.Line = s.Line
 		}
 	case "Type":
-		ethernet := slices.Contains(values, "ether")
-		f.link.Unclear = f.link.Unclear || ethernet
-		f.link.Virtual = f.link.Virtual || !ethernet
+		f.ethernet = slices.Contains(values, "ether")
+		f.link.Virtual = f.link.Virtual || !f.ethernet
+		if f.link.Line == 0 {
+			f.link.Line = s.Line
+		}
 	case "Kind":
 		f.link.Virtual = true
 	default:
@@ -146,8 +233,15 @@ func (f *networkFile) set(s sectionLine) {
 	case "Link.RequiredForOnline":
 		l.Optional = no
 	case "Link.Unmanaged":
-		l.Active = !yes
+		l.hold(yes, s)
 	case "Link.ActivationPolicy":
-		l.Active = s.Value != "manual" && s.Value != "down" && s.Value != "always-down"
+		l.hold(s.Value == "manual" || s.Value == "down" || s.Value == "always-down", s)
+	}
+}
+
+// hold notes a setting that keeps an interface from coming up.
+func (l *NetworkLink) hold(down bool, s sectionLine) {
+	if down {
+		l.Active, l.HeldBy = false, &NetworkProblem{Line: s.Line, Text: s.Key + "=" + s.Value}
 	}
 }

@@ -219,6 +219,8 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 			if a.ReturnAtEnd {
 				f.Evidence, f.ByHand = f.Evidence[:1], "Take the carriage returns out of the file: sed -i 's/\\r$//' "+config.PasswdPath+"."
 			}
+		case a.ends.atTerminal != nil || a.ends.forCommands != nil:
+			f = endedShell(l, a, f)
 		case a.LogsIn() && !shellRuns(s.Files, a.Shell) && !mountMayHold(s, a.Shell):
 			f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
 			f.Title = fmt.Sprintf("The shell %s of %s does not exist or may not be executed.", a.Shell, a.Name)
@@ -239,6 +241,10 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 			f.ID, f.Severity = "account-expired", l.severity(a.Name, diagnose.Info)
 			f.Title = fmt.Sprintf("The account %s cannot log in: %s.", a.Name, a.shadow.Expired(l.day))
 			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.ShadowPath, a.shadow.Line, "the days in the line of "+a.Name)}
+			if l.clockMoves {
+				f.Evidence = append(f.Evidence, config.FileEvidence(clockEpoch, 0, "systemd sets the clock to its time, "+l.now.UTC().Format("2006-01-02")))
+				f.Title = appendToSentence(f.Title, ", after systemd has set the clock to the time of "+clockEpoch)
+			}
 			f.Repair = repairFiles("Clear the day on which the account expires, and the days after which its password does.", config.ShadowPath)
 			f.ByHand = "Clear it with chage -E -1 -I -1 -M -1 " + a.Name + "."
 			f.Repair.Loses = fmt.Sprintf("The password of %s no longer expires, whatever the rules of the site say.", a.Name)
@@ -275,6 +281,22 @@ func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
 
 // plainShells are shells that run whatever an account asks for.
 var plainShells = strings.Fields("sh ash bash dash csh tcsh ksh ksh93 mksh pdksh zsh fish")
+
+// endedShell is a finding about an account whose shell ends at once by its start files.
+func endedShell(l *logins, a *login, f diagnose.Finding) diagnose.Finding {
+	end, what := a.ends.forCommands, "each session"
+	f.ID, f.Severity = "shell-missing", l.severity(a.Name, diagnose.Degrades)
+	switch {
+	case end == nil:
+		end, what, f.Severity, f.Explains = a.ends.atTerminal, "each session at a terminal", diagnose.Degrades, nil
+	case a.ends.atTerminal == nil:
+		what, f.Severity, f.Explains = "each command and file transfer over ssh", diagnose.Degrades, nil
+	}
+	f.Title = fmt.Sprintf("The shell %s of %s ends at once by %s, and %s with it.", a.Shell, a.Name, place(end.File, end.Line), what)
+	f.Evidence = []diagnose.Evidence{config.FileEvidence(end.File, end.Line, end.Text)}
+	f.ByHand = "Take the line out, or let it end shells only that the condition is meant for."
+	return f
+}
 
 func hasUsableKey(a *login) bool {
 	return slices.ContainsFunc(a.keys, func(f config.KeyFile) bool { return f.Usable() > 0 })
@@ -378,6 +400,9 @@ func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
 	f.ByHand = "Name an account in AllowUsers or AllowGroups that has a key, and restart sshd."
 	if denies { // somebody refused this very account
 		f.ByHand = "Take an account that has a key out of DenyUsers or DenyGroups, and restart sshd."
+		return []diagnose.Finding{f}
+	}
+	if slices.ContainsFunc(l.accounts, func(a login) bool { return a.denied.Option }) {
 		return []diagnose.Finding{f}
 	}
 	f.Repair = mayLose(repairFiles("Add the accounts that have keys to the setting, or set PermitRootLogin to prohibit-password for root.", slices.Sorted(maps.Keys(writes))...),

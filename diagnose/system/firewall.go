@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,9 +29,9 @@ func findFirewalls(s *diagnose.System) []diagnose.Finding {
 	}
 	ports := sshPorts(tree, sshd)
 	var out []diagnose.Finding
-	for _, look := range []func(*diagnose.Tree, []int) *config.ClosedFirewall{closedNftables, closedIptables, closedUFW, closedFirewalld} {
+	for _, look := range []func(*diagnose.Tree, []int) *config.ClosedFirewall{closedNftables, closedIptables, closedUFW, closedFirewalld, closedByCommands} {
 		f := look(tree, ports)
-		if f == nil {
+		if f == nil || slices.ContainsFunc(out, func(other diagnose.Finding) bool { return other.Evidence[0].Path == f.File }) {
 			continue
 		}
 		finding := diagnose.Finding{
@@ -40,6 +41,9 @@ func findFirewalls(s *diagnose.System) []diagnose.Finding {
 			Repair: mayLose(repairFiles(fmt.Sprintf("Add one rule that accepts connections to TCP port %d.", ports[0]), config.FirstText(f.Repair, f.File)),
 				fmt.Sprintf("The port %d is open to every network. Someone may have closed it on purpose.", ports[0])),
 			ByHand: "Ask who is responsible for the firewall before a port is opened.",
+		}
+		if f.Drops != "" {
+			finding.Title = fmt.Sprintf("The firewall %s drops %s, by %s.", f.Name, f.Drops, place(f.File, f.Line))
 		}
 		if f.ByHand != "" {
 			finding.Repair, finding.ByHand = nil, f.ByHand
@@ -90,6 +94,88 @@ func closedIptables(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
 			if f := config.ParseIptables(tree.Lines(place.file), place.file, ports); f != nil {
 				return f
 			}
+		}
+	}
+	return nil
+}
+
+// rulesFile is a file of rules that a command loads: nft -f FILE, or iptables-restore FILE.
+var rulesFile = regexp.MustCompile(`(?:^|[\s;'"/-])(?:(nft)\s+(?:-[cnos]\s+)*-f\s+|iptables(?:-nft|-legacy)?-restore\s+(?:-[nw]\s+|--\w+\s+)*<?\s*)(/[^\s;'"]+)`)
+
+// loadsRules is what a unit says that loads rules itself, or by a script.
+var loadsRules = regexp.MustCompile(`nft|iptables|\.sh\b`)
+
+// startedCommands are the command lines that a boot carries out for certain: those of enabled units, and those of an executable rc.local outside of blocks.
+func startedCommands(tree *diagnose.Tree) (commands []string, scripts []string) {
+	if config.ManagerOf(tree) != config.SystemdManager {
+		return nil, nil
+	}
+	const local = "/etc/rc.local"
+	if info, err := tree.Stat(local); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && config.UnitMask(tree, "rc-local.service") == "" {
+		scripts = append(scripts, local)
+	}
+	for _, unit := range config.WantedUnits(tree) {
+		if path.Ext(unit) != ".service" {
+			continue
+		}
+		text, err := tree.Read(config.UnitFile(tree, unit))
+		if err != nil || !loadsRules.Match(text) {
+			continue
+		}
+		lines := config.UnitLines(tree, unit)
+		for _, key := range []string{"ExecStartPre", "ExecStart", "ExecStartPost"} {
+			for _, l := range settingList(lines, "Service", key) {
+				commands = append(commands, l.Value)
+				if words := config.ParseCommand(l, nil).Words; len(words) == 1 && strings.HasSuffix(words[0], ".sh") {
+					scripts = append(scripts, words[0])
+				}
+			}
+		}
+	}
+	return commands, scripts
+}
+
+// hasBlocks says whether a script has lines that a condition or a function may keep from running, or that end the script.
+func hasBlocks(lines []string) bool {
+	return slices.ContainsFunc(lines, func(line string) bool {
+		fields := strings.Fields(line)
+		return len(fields) > 0 && (slices.Contains([]string{"if", "for", "while", "until", "case", "exec", "return", "function"}, fields[0]) || strings.Contains(line, "()") ||
+			!strings.HasPrefix(fields[0], "#") && (strings.Contains(line, "&&") || strings.Contains(line, "||")))
+	})
+}
+
+// closedByCommands looks at rules that enabled units or rc.local load, from files or by commands.
+func closedByCommands(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
+	commands, scripts := startedCommands(tree)
+	for _, script := range scripts[:min(len(scripts), 16)] {
+		lines := tree.Lines(script)
+		if hasBlocks(lines) {
+			continue
+		}
+		for _, f := range []*config.ClosedFirewall{config.ParseNftables(lines, script, ports), config.ParseIptablesScript(lines, script, ports)} {
+			if f != nil {
+				f.ByHand = "Ask who is responsible for the firewall; then correct the commands of the script."
+				return f
+			}
+		}
+		for _, line := range lines {
+			if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+				commands = append(commands, line)
+			}
+		}
+	}
+	for _, command := range commands {
+		m := rulesFile.FindStringSubmatch(command)
+		if m == nil || strings.ContainsAny(m[2], "$*?%") {
+			continue
+		}
+		look := config.ParseIptables
+		if m[1] == "nft" {
+			look = config.ParseNftables
+		}
+		if f := look(tree.Lines(m[2]), m[2], ports); f != nil {
+			f.ByHand = "Ask who is responsible for the firewall before a port is opened in the file."
+			return f
 		}
 	}
 	return nil

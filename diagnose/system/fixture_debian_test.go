@@ -39,7 +39,7 @@ func debianFiles(in *installed) {
 		"/var/lib/dpkg/status": "Package: linux-image-" + debian12 + "\nStatus: install ok installed\nVersion: 6.1.115-1\n\n" +
 			"Package: openssh-server\nStatus: install ok installed\nVersion: 1:9.2p1-2+deb12u3\n\nPackage: oldpkg\nStatus: deinstall ok config-files\nVersion: 1\n\n",
 	})
-	for _, program := range []string{"/usr/sbin/update-initramfs", "/usr/sbin/grub-mkconfig", "/usr/sbin/grub-install", "/usr/bin/grub-script-check", "/usr/sbin/depmod", "/usr/sbin/dhclient", "/usr/sbin/ifup"} {
+	for _, program := range []string{"/usr/sbin/update-initramfs", "/usr/sbin/grub-mkconfig", "/usr/sbin/grub-install", "/usr/bin/grub-script-check", "/usr/sbin/depmod", "/usr/sbin/dhclient", "/usr/sbin/ifup", "/usr/sbin/ip"} {
 		in.writeMode(program, elfFile(elfAMD64, "/lib64/ld-linux-x86-64.so.2"), 0o755)
 	}
 	in.link("/etc/systemd/system/multi-user.target.wants/networking.service", "/lib/systemd/system/networking.service")

@@ -25,39 +25,8 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 			names = append(names, line.Args[0])
 		}
 	}
-	var missing, open, damaged []diagnose.Evidence
-	usable := 0
-	var kinds []string // of the usable keys; an empty one is unknown
-	for _, name := range names[:min(len(names), 16)] {
-		info, err := tree.Stat(name)
-		if err != nil && isMadeAtBoot(name) { // such as from a store of secrets
-			usable++
-			kinds = append(kinds, "")
-			continue
-		}
-		if err != nil {
-			missing = append(missing, config.FileEvidence(name, 0, "it does not exist"))
-			continue
-		}
-		text, err := tree.Read(name)
-		owner := diagnose.OwnerOf(info)
-		switch {
-		case err != nil || !isPrivateKey(text):
-			why := "it holds no private key"
-			if info.Size() == 0 {
-				if makesHostKeys(tree) { // it replaces empty ones too
-					continue
-				}
-				why = "it is empty"
-			}
-			damaged = append(damaged, config.FileEvidence(name, 0, why))
-		case owner.UID == 0 && info.Mode()&0o077 != 0 && !isKeyGroup(tree, owner.GID, info.Mode().Perm() == 0o640):
-			open = append(open, config.FileEvidence(name, 0, "its mode is "+config.ModeText(info)+"; sshd wants 0600"))
-		default:
-			usable++
-			kinds = append(kinds, hostKeyKind(tree, name, text))
-		}
-	}
+	k := sortHostKeys(tree, names[:min(len(names), 16)])
+	missing, open, damaged, usable := k.missing, k.open, k.damaged, k.usable
 	f := diagnose.Finding{Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, ByHand: "Mend them with ssh-keygen -A and chmod 600 /etc/ssh/ssh_host_*_key, run as root."}
 	var writes []string
 	for _, e := range append(append(append([]diagnose.Evidence{}, open...), damaged...), missing...) {
@@ -68,16 +37,23 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-open", open, 0.97
 		f.Title = "The server sshd ignores the host key " + open[0].Path + ", because others may read it."
 		f.Repair = repairFiles("Give the host keys the mode 0600.", paths(open)...)
+		if k.atBoot != nil { // a repair would last until the next boot
+			f.Repair, f.ByHand = nil, "Correct the line "+k.atBoot.Place()+", which opens the key at each boot."
+			f.Evidence = append(f.Evidence, k.atBoot.Evidence())
+		}
 	case len(damaged) > 0:
 		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-damaged", damaged, 0.95
 		f.Title = "The host key " + damaged[0].Path + " is damaged: " + damaged[0].Text + "."
 		f.Repair = mayLose(repairFiles("Make new host keys in the place of the damaged ones. Clients will ask whether they may trust them.", paths(damaged)...), losesHostKeys)
+		if strings.Contains(damaged[0].Text, "carriage") { // new keys would ask every client for trust
+			f.Repair, f.ByHand = nil, "Take the carriage returns out, which keeps the keys: sed -i 's/\\r$//' "+damaged[0].Path+"."
+		}
 	case usable == 0 && len(missing) > 0 && !makesHostKeys(tree):
 		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-missing", missing, 0.95
 		f.Title = "The server sshd does not start, because it has no host key."
 		f.Repair = mayLose(repairFiles("Make new host keys. Clients will ask whether they may trust them.", writes...), losesHostKeys)
 	case usable > 0:
-		return findHostAlgorithms(sshd, kinds)
+		return findHostAlgorithms(sshd, k.kinds)
 	default:
 		return nil
 	}
@@ -85,6 +61,55 @@ func findHostKeys(s *diagnose.System) []diagnose.Finding {
 		f.Severity = diagnose.Degrades
 	}
 	return []diagnose.Finding{f}
+}
+
+// hostKeys are the host keys of a configuration, by what sshd makes of them after a boot.
+type hostKeys struct {
+	missing, open, damaged []diagnose.Evidence
+	usable                 int
+	kinds                  []string             // of the usable keys; an empty one is unknown
+	atBoot                 *config.TmpfilesLine // that opens a key
+}
+
+// sortHostKeys looks at the files of host keys.
+func sortHostKeys(tree *diagnose.Tree, names []string) (k hostKeys) {
+	for _, name := range names {
+		info, line, err := config.StatAtBoot(tree, name)
+		if err != nil && isMadeAtBoot(name) { // such as from a store of secrets
+			k.usable++
+			k.kinds = append(k.kinds, "")
+			continue
+		}
+		if err != nil {
+			k.missing = append(k.missing, config.FileEvidence(name, 0, "it does not exist"))
+			continue
+		}
+		text, err := tree.Read(name)
+		owner := diagnose.OwnerOf(info)
+		switch {
+		case err != nil || !isPrivateKey(text) || hasReturns(text):
+			why := "it holds no private key"
+			if hasReturns(text) {
+				why = "its lines end with carriage returns, and sshd does not read it"
+			}
+			if info.Size() == 0 {
+				if makesHostKeys(tree) { // it replaces empty ones too
+					continue
+				}
+				why = "it is empty"
+			}
+			k.damaged = append(k.damaged, config.FileEvidence(name, 0, why))
+		case owner.UID == 0 && info.Mode()&0o077 != 0 && !isKeyGroup(tree, owner.GID, info.Mode().Perm() == 0o640):
+			k.open = append(k.open, config.FileEvidence(name, 0, "its mode is "+config.ModeText(info)+"; sshd wants 0600"))
+			if line != nil {
+				k.atBoot = line
+			}
+		default:
+			k.usable++
+			k.kinds = append(k.kinds, hostKeyKind(tree, name, text))
+		}
+	}
+	return k
 }
 
 // hostKeyKind is the type of a host key, as the private key or the public key beside it says; empty where neither does.
@@ -138,6 +163,12 @@ func isPrivateKey(text []byte) bool {
 		return false
 	}
 	return block.Type != "OPENSSH PRIVATE KEY" || bytes.HasPrefix(block.Bytes, []byte("openssh-key-v1\x00"))
+}
+
+// hasReturns says whether a private key in OpenSSH's own form has the line ends of Windows, which OpenSSH refuses in its first line. OpenSSL, which
+// reads the other forms, takes them.
+func hasReturns(text []byte) bool {
+	return bytes.Contains(text, []byte("BEGIN OPENSSH PRIVATE KEY-----\r\n"))
 }
 
 // makesHostKeys says whether something makes missing host keys before sshd starts.

@@ -100,6 +100,7 @@ func collectAddresses(s *diagnose.System, n *config.Network, c coverage) *knownA
 type listenPlace struct {
 	address, text, file string
 	line                int
+	isOption            bool // of sshd's command line
 }
 
 // listensOn are the addresses of sshd's socket where systemd listens in the place of sshd, which bySocket says, otherwise those of sshd's
@@ -117,12 +118,12 @@ func listensOn(tree *diagnose.Tree, sshd *config.SSHDConfig) (out []listenPlace,
 			if !strings.Contains(l.Value, ":") && !strings.Contains(l.Value, ".") { // a port of all addresses
 				return nil, true
 			}
-			out = append(out, listenPlace{l.Value, "ListenStream=" + l.Value, l.File, l.Line})
+			out = append(out, listenPlace{l.Value, "ListenStream=" + l.Value, l.File, l.Line, false})
 		}
 		return out, true
 	}
 	for _, at := range sshd.All("listenaddress") {
-		out = append(out, listenPlace{at.Args[0], "ListenAddress " + at.Args[0], at.File, at.Line})
+		out = append(out, listenPlace{at.Args[0], "ListenAddress " + at.Args[0], at.File, at.Line, at.Option})
 	}
 	return out, false
 }
@@ -190,6 +191,9 @@ func findListenAddresses(s *diagnose.System, n *config.Network, c coverage) []di
 	}
 	f.Title = fmt.Sprintf("The server sshd listens on %s only, by %s, and %s.", set[0].address, place(set[0].file, set[0].line), lacks)
 	f.ByHand = "Write an address that the machine has, or remove the line."
+	if slices.ContainsFunc(set, func(at listenPlace) bool { return at.isOption }) {
+		f.Repair = nil
+	}
 	if bySocket { // systemd refuses a socket without an address, so to take the lines away would harm
 		f.Repair, f.ByHand = nil, "Write ListenStream= with an address that the machine has, or with a port alone, such as 22, for all addresses."
 	}

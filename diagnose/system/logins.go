@@ -20,6 +20,7 @@ type login struct {
 	keys   []config.KeyFile
 	// shellTrouble says why the account's shell does not start; empty where nothing is known against it.
 	shellTrouble string
+	ends         shellEnds
 	// refused says why sshd, PAM or the shell let nobody in as this account, by whatever way; empty where they do.
 	refused string
 	// Each says whether that way is open.
@@ -40,13 +41,20 @@ type logins struct {
 	shells   map[string]shellCheck // by their places
 	// elsewhere says where logins may come from that the files do not show, such as a directory service; empty where nothing is known.
 	elsewhere string
-	day       int
-	now       time.Time
+	// now is the time after a boot, and day the day of it; clockMoves: systemd sets the clock to the time of a file, which lies in the future.
+	day        int
+	now        time.Time
+	clockMoves bool
 	// pam is the stack of sshd; nil where sshd does not ask PAM.
 	pam []pamLine
-	// inMemory are the lines of /etc/fstab that mount an empty file system in memory.
-	inMemory []config.FstabLine
+	// overlays are the lines of /etc/fstab that mount an empty file system in memory, or show another folder, over a place.
+	overlays []config.FstabLine
+	// closedToUsers says why only root logs in after a boot; empty where all accounts may.
+	closedToUsers string
 }
+
+// clockEpoch is a file to whose time systemd sets a clock that is behind it.
+const clockEpoch = "/usr/lib/clock-epoch"
 
 // readLogins works out who can log in to a system.
 func readLogins(s *diagnose.System) *logins {
@@ -55,14 +63,19 @@ func readLogins(s *diagnose.System) *logins {
 
 func makeLogins(s *diagnose.System) *logins {
 	tree := s.Files
-	l := &logins{config: config.ReadSSHDConfig(tree), sshd: sshdProgram(tree) != "", day: config.DayOf(s.Now), now: s.Now, shells: map[string]shellCheck{}}
+	l := &logins{config: config.ReadSSHDConfig(tree), sshd: sshdProgram(tree) != "", now: s.Now, shells: map[string]shellCheck{}}
+	if info, err := tree.Stat(clockEpoch); err == nil && config.UsesSystemd(tree) && !s.Now.IsZero() && info.ModTime().After(s.Now) {
+		l.now, l.clockMoves = info.ModTime(), true
+	}
+	l.day = config.DayOf(l.now)
 	l.elsewhere = loginsElsewhere(tree, l.config)
 	if usesPAM(tree) {
 		l.pam, _ = pamStack(tree, "sshd")
 	}
+	l.closedToUsers = nologinStays(s)
 	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
-		if (e.Type == "tmpfs" || e.Type == "ramfs") && !e.Has("noauto") {
-			l.inMemory = append(l.inMemory, e)
+		if !e.Has("noauto", "remount", "move") && (e.Type == "tmpfs" || e.Type == "ramfs" || e.Has("bind", "rbind") && path.IsAbs(e.Source)) {
+			l.overlays = append(l.overlays, e)
 		}
 	}
 	for _, file := range []string{config.PasswdPath, config.ShadowPath, config.GroupPath} {
@@ -108,12 +121,17 @@ func (l *logins) examine(tree *diagnose.Tree, a *login) {
 			a.shellTrouble = place(config.PasswdPath, a.Line) + " ends with a carriage return, which counts as a part of its name"
 		}
 	}
-	a.keys = config.KeyFiles(tree, l.config, &a.Account, l.now)
+	if a.LogsIn() && a.shellTrouble == "" && len(l.accounts) < maxShellEnds {
+		a.ends = findShellEnds(tree, &a.Account)
+	}
+	a.keys = l.keyFiles(tree, l.config, &a.Account)
 	switch {
 	case !a.LogsIn():
 		a.refused = "its shell is " + a.Shell
 	case a.shellTrouble != "":
 		a.refused = "its shell " + a.Shell + " cannot be run"
+	case a.ends.atTerminal != nil && a.ends.forCommands != nil:
+		a.refused = "its shell ends at once by " + place(a.ends.forCommands.File, a.ends.forCommands.Line)
 	case a.InShadow && a.shadow == nil:
 		a.refused = "/etc/shadow has no entry for it"
 	case a.shadow != nil:
@@ -132,7 +150,7 @@ func (l *logins) examine(tree *diagnose.Tree, a *login) {
 		one, under := *a, *l
 		under.config = view
 		if view != l.config {
-			one.keys = config.KeyFiles(tree, view, &a.Account, l.now)
+			one.keys = l.keyFiles(tree, view, &a.Account)
 		}
 		under.examineSSH(tree, &one)
 		if i == 0 || one.byKey && !a.byKey || one.byPassword && !a.byKey && !a.byPassword {
@@ -152,14 +170,33 @@ func groupsOf(a *config.Account, groups []config.UserGroup) []string {
 	return member
 }
 
-// overlaid returns the line of /etc/fstab that mounts an empty file system in memory over a file; nil without one.
+// keyFiles are the files of keys that sshd finds after a boot. Behind them are those that a mount hides.
+func (l *logins) keyFiles(tree *diagnose.Tree, sshd *config.SSHDConfig, a *config.Account) []config.KeyFile {
+	out := config.KeyFiles(tree, sshd, a, l.now, l.shownAt)
+	for _, f := range config.KeyFiles(tree, sshd, a, l.now, func(name string) string { return name }) {
+		if !slices.ContainsFunc(out, func(other config.KeyFile) bool { return other.Path == f.Path }) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// overlaid returns the last line of /etc/fstab that mounts something over a file; nil without one.
 func (l *logins) overlaid(file string) *config.FstabLine {
-	for i := range l.inMemory {
-		if at := path.Clean(l.inMemory[i].Target); at != "/" && strings.HasPrefix(file, at+"/") {
-			return &l.inMemory[i]
+	for i := range slices.Backward(l.overlays) {
+		if at := path.Clean(l.overlays[i].Target); at != "/" && (file == at || strings.HasPrefix(file, at+"/")) {
+			return &l.overlays[i]
 		}
 	}
 	return nil
+}
+
+// shownAt is the path of the disk that a bind mount shows at a path; the path itself where none does.
+func (l *logins) shownAt(name string) string {
+	if e := l.overlaid(name); e != nil && e.IsBind() {
+		return path.Join(e.Source, strings.TrimPrefix(name, path.Clean(e.Target)))
+	}
+	return name
 }
 
 // denial is the setting by which sshd keeps an account out; nil where none does.

@@ -169,7 +169,8 @@ func (b *bootedModules) lookDriver(s *diagnose.System, nic *diagnose.NIC) *diagn
 	device := config.DeviceEvidence(config.FirstText(append(slices.Clone(nic.Names), nic.MAC)...), "the ramdisk drives the interface "+nic.MAC+" by "+nic.Driver)
 	f := &diagnose.Finding{Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: append([]string{"network-interface-missing"}, networkConsequences...)}
 	file, has := b.files[module]
-	switch block := blockOf(s, b.entry, module); {
+	block := blockOf(s, b.entry, module)
+	switch {
 	case block != nil:
 		f.ID = "network-driver-blocked"
 		f.Title = fmt.Sprintf("Line %d of %s keeps the module %s from loading, which drives the network interface %s.", block.line, block.file, module, nic.MAC)
@@ -195,7 +196,7 @@ func (b *bootedModules) lookDriver(s *diagnose.System, nic *diagnose.NIC) *diagn
 	switch {
 	case b.foreign: // another module may drive the same card
 		f.Confidence = 0.4
-	case b.inInitramfs(module):
+	case b.inInitramfs(module) && (block == nil || block.file != b.entry.File): // the command line holds in the initramfs too
 		f.Severity, f.Explains = diagnose.Degrades, nil
 		f.Title = appendToSentence(f.Title, "; the initramfs still loads its own copy, until someone builds it anew")
 	}

@@ -15,14 +15,15 @@ func networkRules() []diagnose.Rule {
 	return []diagnose.Rule{{Files: true, Look: findNetworkTroubles, IDs: []string{
 		"network-config-invalid", "network-none-enabled", "network-interface-missing", "network-mac-changed", "network-nothing-configured",
 		"network-managers-conflict", "network-unit-invalid", "network-gateway-unreachable", "network-address-differs", "sshd-listens-nowhere", "network-dhcp-client-missing",
-	}}, {IDs: []string{"network-driver-blocked", "network-driver-missing"}, Files: true, Look: lookNetworkDrivers}}
+	}}, {IDs: []string{"sh-missing"}, Files: true, Look: findLostShell}, {IDs: []string{"network-driver-blocked", "network-driver-missing"}, Files: true, Look: lookNetworkDrivers}}
 }
 
 // findNetworkTroubles reads the configuration of all managers once.
 func findNetworkTroubles(s *diagnose.System) []diagnose.Finding {
 	n := config.ReadNetwork(s)
+	shadowed := findShadowedFiles(s, n, cover(s, n))
 	c := cover(s, n)
-	return slices.Concat(findInvalidNetwork(s, n), findNetworkUnits(s, n), findDHCPClient(s, n), findNoNetwork(s, n), findInterfaces(s, n, c), findAddresses(s, n, c), findListenAddresses(s, n, c))
+	return slices.Concat(shadowed, findNetworkOff(s, n, c), findInterfaceHooks(s, n, c), findInvalidNetwork(s, n), findNetworkUnits(s, n), findDHCPClient(s, n), findNoNetwork(s, n), findInterfaces(s, n, c), findAddresses(s, n, c), findListenAddresses(s, n, c))
 }
 
 // networkConsequences are ids that a network without an interface explains.
@@ -58,6 +59,12 @@ func findInvalidNetwork(s *diagnose.System, n *config.Network) []diagnose.Findin
 			} else if static {
 				f.Title = appendToSentence(f.Title, "; without it, nothing gives the interface its static address")
 			}
+		case "systemd-networkd":
+			f.Title = fmt.Sprintf("The service systemd-networkd ignores %s: %s.", m.Problems[0].File, m.Problems[0].Text)
+			f.ByHand = "Give the files that are named the mode 0644, or the mode 0640 and the group systemd-network."
+			if slices.ContainsFunc(m.Links, func(l config.NetworkLink) bool { return l.Active && !l.Virtual }) && !m.IgnoredStatic {
+				f.Severity = diagnose.Degrades // other files are read
+			}
 		case "ifupdown":
 			f.Repair = mayLose(repairFiles("Comment the lines out that ifupdown refuses.", paths(f.Evidence)...), "A stanza that cannot be corrected does nothing, such as to load a firewall or to set routes.")
 		case "netplan":
@@ -80,11 +87,20 @@ func findNetworkUnits(s *diagnose.System, n *config.Network) []diagnose.Finding 
 		}
 		unit := m.Unit
 		text, at := unitTrouble(s, unit)
+		masked := ""
 		if text == "" && lastOf(config.UnitLines(s.Files, unit), "Service", "Type") == "dbus" {
 			unit = "dbus.service"
 			text, at = unitTrouble(s, unit)
+			for _, bus := range []string{"dbus.socket", unit} { // a service of the type dbus requires the socket
+				if mask := config.UnitMask(s.Files, bus); mask != "" && text == "" {
+					unit, masked, text = bus, mask, "it is masked"
+				}
+			}
 		}
 		evidence := []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value+": "+text)}
+		if masked != "" {
+			evidence[0] = config.FileEvidence(masked, 0, "it masks the unit")
+		}
 		if _, err := s.Files.Lstat(netplanGenerator); text == "" && m.Name == "netplan" && err == nil {
 			if why := brokenProgram(s, netplanGenerator); why != "" {
 				text, evidence = "systemd runs "+netplanGenerator+" before it, and that does not start: "+why, []diagnose.Evidence{config.FileEvidence(netplanGenerator, 0, why)}
@@ -191,6 +207,13 @@ func nothingConfigured(s *diagnose.System, n *config.Network) diagnose.Finding {
 	f.Evidence = []diagnose.Evidence{config.FileEvidence(file, 0, "no interface of the machine is named")}
 	for _, nic := range s.NICs[:min(len(s.NICs), 8)] {
 		f.Evidence = append(f.Evidence, diagnose.Evidence{Kind: diagnose.FromDevice, Path: config.FirstText(append(slices.Clone(nic.Names), nic.MAC)...), Text: "the machine has an interface with the address " + nic.MAC})
+	}
+	if held := heldLink(s, n); held != nil {
+		name := config.FirstText(held.Name, held.MAC)
+		f.Title = fmt.Sprintf("The interface %s is not brought up at boot, because %s says %s.", name, place(held.HeldBy.File, held.HeldBy.Line), held.HeldBy.Text)
+		f.Evidence = append([]diagnose.Evidence{config.FileEvidence(held.HeldBy.File, held.HeldBy.Line, held.HeldBy.Text)}, f.Evidence[1:]...)
+		f.ByHand = "Take the setting out, so that the interface comes up."
+		return f
 	}
 	if line, stanza := config.FindUnreadStanza(s); line != "" {
 		f.Title = fmt.Sprintf("The file %s configures %s, and %s does not read it.", place(stanza.File, stanza.Line), stanza.Name, config.InterfacesPath)

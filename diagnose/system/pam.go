@@ -297,6 +297,12 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 		}
 		out = append(out, f)
 	}
+	if f := closedToUsers(s, l); f != nil && pam && pamUses(stack, "account", "pam_nologin.so") != nil {
+		if rootComes {
+			f.Severity = diagnose.Degrades
+		}
+		out = append(out, *f)
+	}
 	if at := pamUses(stack, "account", "pam_access.so"); pam && at != nil {
 		if f := accessDenial(tree, l, at); f != nil {
 			out = append(out, *f)
@@ -326,6 +332,23 @@ func findRefusals(s *diagnose.System) []diagnose.Finding {
 		}
 	}
 	return out
+}
+
+// closedToUsers is a finding where a boot leaves /run/nologin; nil where the boot removes the file.
+func closedToUsers(s *diagnose.System, l *logins) *diagnose.Finding {
+	if l.closedToUsers == "" || !l.sshd {
+		return nil
+	}
+	f := &diagnose.Finding{
+		ID: "nologin-present", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.92, Explains: []string{"login-impossible", "ssh-login-impossible"},
+		Title:    "The file /run/nologin stays after the boot, so nobody but root may log in, because " + l.closedToUsers + ".",
+		Evidence: []diagnose.Evidence{config.FileEvidence("/etc/systemd/system/"+userSessionsUnit, 0, l.closedToUsers)},
+		ByHand:   "Let systemd start the unit again, such as with systemctl unmask " + userSessionsUnit + ".",
+	}
+	if config.UnitMask(s.Files, userSessionsUnit) == "" {
+		f.Evidence[0].Path = config.FirstText(config.UnitFile(s.Files, userSessionsUnit), "/usr/lib/systemd/system/"+userSessionsUnit)
+	}
+	return f
 }
 
 // accessDenial is a finding where pam_access refuses every account that could log in over the network; nil where it lets one in.

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"bytes"
 	"fmt"
 	"path"
 	"slices"
@@ -23,9 +24,11 @@ type pamRequest struct {
 	service string // of the stack: sshd or login
 	account *config.Account
 	groups  []string
+	// closedToUsers says why the file /run/nologin stays after a boot; empty where the boot removes it.
+	closedToUsers string
 }
 
-// pamModules are the modules of the account stack whose answer their files give. A module that is not listed counts as success.
+// pamModules are the modules of the stacks account and session whose answer their files give. A module that is not listed counts as success.
 var pamModules = map[string]func(*pamRequest, *pamLine) pamAnswer{
 	"pam_deny.so": func(*pamRequest, *pamLine) pamAnswer {
 		return pamAnswer{code: "acct_expired", why: "pam_deny.so refuses everybody"}
@@ -35,6 +38,7 @@ var pamModules = map[string]func(*pamRequest, *pamLine) pamAnswer{
 	"pam_listfile.so":   askListfile,
 	"pam_succeed_if.so": askSucceedIf,
 	"pam_time.so":       askTime,
+	"pam_exec.so":       askExec,
 }
 
 // refusal returns the line of the stacks account and session by which PAM refuses an account; ok is false where PAM lets it in, as far as is known.
@@ -42,32 +46,80 @@ func (q *pamRequest) refusal(stack []pamLine) (at pamLine, answer pamAnswer, ref
 	if at, answer, refused = q.walk(stack, "account"); refused {
 		return at, answer, true
 	}
-	if l := pamUses(stack, "session", "pam_limits.so"); l != nil && q.account.UID != 0 {
-		for _, item := range []string{"maxlogins", "nproc"} {
-			if value, where, set := config.ReadLimit(q.tree, q.account, q.groups, item); set && value == 0 && (item == "nproc" || pamNeeds(*l)) {
-				what := map[string]string{"maxlogins": "no login", "nproc": "no process"}[item]
-				return *l, pamAnswer{why: fmt.Sprintf("%s allows it %s by %s 0", place(where.Path, where.Line), what, item), evidence: []diagnose.Evidence{where}}, true
-			}
+	if at, answer, refused = q.walk(stack, "session"); refused {
+		return at, answer, true
+	}
+	if l := pamUses(stack, "session", "pam_limits.so"); l != nil {
+		if at, answer, refused = q.limits(l); refused {
+			return at, answer, true
 		}
 	}
 	return pamLine{}, pamAnswer{}, false
 }
 
-// walk goes through one stack as PAM does, with the answers of the modules that are known.
-func (q *pamRequest) walk(stack []pamLine, kind string) (at pamLine, why pamAnswer, refused bool) {
-	var lines []pamLine
-	for _, l := range stack {
-		if l.kind == kind {
-			lines = append(lines, l)
+// limits says which limit keeps pam_limits from opening a session. Only the hard limits are read: pam_limits lowers a soft one to the hard one.
+func (q *pamRequest) limits(l *pamLine) (at pamLine, answer pamAnswer, refused bool) {
+	if value, where, set := config.ReadLimit(q.tree, q.account, q.groups, "nofile"); set && pamNeeds(*l) {
+		if most := mostOpenFiles(q.tree); value > most {
+			return *l, pamAnswer{why: fmt.Sprintf("%s asks for %d open files, and the kernel allows %d by fs.nr_open, so that the session is not opened", place(where.Path, where.Line), value, most),
+				evidence: []diagnose.Evidence{where}}, true
 		}
 	}
+	if q.account.UID == 0 {
+		return pamLine{}, pamAnswer{}, false
+	}
+	for _, item := range []string{"maxlogins", "nproc"} {
+		if value, where, set := config.ReadLimit(q.tree, q.account, q.groups, item); set && value == 0 && (item == "nproc" || pamNeeds(*l)) {
+			what := map[string]string{"maxlogins": "no login", "nproc": "no process"}[item]
+			return *l, pamAnswer{why: fmt.Sprintf("%s allows it %s by %s 0", place(where.Path, where.Line), what, item), evidence: []diagnose.Evidence{where}}, true
+		}
+	}
+	return pamLine{}, pamAnswer{}, false
+}
+
+// Values of fs.nr_open that no file sets: that of the kernel, and the one to which systemd raises it. The systemd of Debian 12 and before does not.
+const (
+	kernelOpenFiles  = 1 << 20
+	systemdOpenFiles = 1_073_741_816
+)
+
+// mostOpenFiles is the limit above which the kernel refuses a limit of open files, fs.nr_open.
+func mostOpenFiles(tree *diagnose.Tree) int {
+	if n, err := strconv.Atoi(sysctlSettings(tree)["fs.nr_open"].value); err == nil {
+		return n
+	}
+	if !config.UsesSystemd(tree) {
+		return kernelOpenFiles
+	}
+	text, err := tree.Read(config.FirstExisting(tree, "/usr/lib/systemd/systemd", "/lib/systemd/systemd"))
+	if err != nil || bytes.Contains(text, []byte("Couldn't write fs.nr_open")) {
+		return systemdOpenFiles
+	}
+	return kernelOpenFiles
+}
+
+// walk goes through one stack as PAM does, with the answers of the modules that are known. A stack in which no module says yes refuses everybody.
+func (q *pamRequest) walk(stack []pamLine, kind string) (at pamLine, why pamAnswer, refused bool) {
+	lines := linesOfKind(stack, kind)
+	if len(lines) == 0 { // PAM takes the stack for unknown services
+		other, _ := pamStack(q.tree, "other")
+		if lines = linesOfKind(other, kind); len(lines) == 0 {
+			return pamLine{}, pamAnswer{}, false
+		}
+	}
+	accepted := false
 	for i := 0; i < len(lines); i++ {
 		l, answer := lines[i], pamAnswer{code: "success"}
 		if ask := pamModules[path.Base(l.module)]; ask != nil && l.problem == "" {
 			answer = ask(q, &l)
 		}
+		if l.silent && l.problem == "" && pamModule(q.tree, l.module) == "" {
+			answer = pamAnswer{code: "ignore"}
+		}
 		action := controlAction(l.control, answer.code)
 		switch skip, err := strconv.Atoi(action); {
+		case err == nil && i+skip >= len(lines):
+			return l, pamAnswer{why: fmt.Sprintf("it jumps over %d lines, and the stack %s has only %d more", skip, kind, len(lines)-1-i)}, true
 		case err == nil:
 			i += skip
 		case action == "die" || action == "bad":
@@ -77,11 +129,55 @@ func (q *pamRequest) walk(stack []pamLine, kind string) (at pamLine, why pamAnsw
 			if action == "die" {
 				return at, why, true
 			}
-		case action == "done" && !refused:
-			return at, why, false
+		case (action == "done" || action == "ok") && !refused && answer.code != "ignore":
+			if action == "done" {
+				return at, why, false
+			}
+			accepted = true
 		}
 	}
+	if !refused && !accepted {
+		why := pamAnswer{why: fmt.Sprintf("no module of the stack %s says yes, so that PAM refuses everybody", kind)}
+		if file := emptyInclude(q.tree, q.service, kind); file != "" {
+			why.why += ", and the file " + file + " has no line for it"
+			why.evidence = []diagnose.Evidence{config.FileEvidence(file, 0, "it has no line of the kind "+kind)}
+		}
+		return lines[len(lines)-1], why, true
+	}
 	return at, why, refused
+}
+
+// linesOfKind are the lines of a stack for one of auth, account, password and session.
+func linesOfKind(stack []pamLine, kind string) []pamLine {
+	var out []pamLine
+	for _, l := range stack {
+		if l.kind == kind {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// emptyInclude is the file that the stack of a service includes and that has no line of a kind; empty where each included file has one.
+func emptyInclude(tree *diagnose.Tree, service, kind string) string {
+	for _, folder := range pamFolders {
+		file := path.Join(folder, service)
+		if !tree.Exists(file) {
+			continue
+		}
+		for _, l := range parsePAM(tree.Lines(file), file) {
+			if l.control != "include" && l.control != "substack" || l.kind != kind && l.kind != "" || l.problem != "" {
+				continue
+			}
+			included := path.Join(folder, l.module)
+			inner := parsePAM(tree.Lines(included), included)
+			if tree.Exists(included) && (len(inner) == 0 || l.kind == kind && len(linesOfKind(inner, kind)) == 0 && len(linesOfKind(inner, "")) == 0) {
+				return included
+			}
+		}
+		return ""
+	}
+	return ""
 }
 
 // plainControls are the actions of the controls without brackets.
@@ -112,6 +208,9 @@ func controlAction(control, code string) string {
 func askNologin(q *pamRequest, _ *pamLine) pamAnswer {
 	if q.account.UID != 0 && q.tree.Exists("/etc/nologin") {
 		return pamAnswer{code: "auth_err", why: "the file /etc/nologin exists"}
+	}
+	if q.account.UID != 0 && q.closedToUsers != "" {
+		return pamAnswer{code: "auth_err", why: "the file /run/nologin stays, because " + q.closedToUsers}
 	}
 	return pamAnswer{code: "ignore"}
 }
@@ -228,4 +327,49 @@ func askTime(q *pamRequest, _ *pamLine) pamAnswer {
 		}
 	}
 	return pamAnswer{code: "success"}
+}
+
+// askExec answers for a program that PAM runs: one that does not exist or may not be executed refuses the login.
+func askExec(q *pamRequest, l *pamLine) pamAnswer {
+	if kind := optionOf(l, "type", ""); kind != "" && kind != "open_session" && kind != l.kind {
+		return pamAnswer{code: "ignore"}
+	}
+	for _, word := range l.args {
+		if !path.IsAbs(word) {
+			continue
+		}
+		info, err := q.tree.Stat(word)
+		switch {
+		case config.IsNotExist(err):
+			return pamAnswer{"system_err", "it runs " + word + ", which does not exist", []diagnose.Evidence{config.FileEvidence(word, 0, "it does not exist")}}
+		case err == nil && info.Mode().IsRegular() && info.Mode()&0o111 == 0:
+			return pamAnswer{"system_err", "it runs " + word + ", which nobody may execute", []diagnose.Evidence{config.FileEvidence(word, 0, "its mode is "+config.ModeText(info))}}
+		}
+		break
+	}
+	return pamAnswer{code: "success"}
+}
+
+// userSessionsUnit removes /run/nologin, which tmpfiles.d makes at each boot, and without which only root logs in through PAM.
+const userSessionsUnit = "systemd-user-sessions.service"
+
+// nologinStays says why /run/nologin stays after a boot; empty where the boot removes the file, or does not make it.
+func nologinStays(s *diagnose.System) string {
+	tree := s.Files
+	if !slices.ContainsFunc(config.ReadTmpfiles(tree), func(l config.TmpfilesLine) bool { return l.Makes("/run/nologin") || l.Makes("/var/run/nologin") }) {
+		return ""
+	}
+	switch {
+	case config.UnitMask(tree, userSessionsUnit) != "":
+		return userSessionsUnit + " is masked"
+	case config.UnitFile(tree, userSessionsUnit) == "":
+		return userSessionsUnit + " does not exist"
+	}
+	if _, option := maskArgument(defaultEntry(loadEntries(s)), userSessionsUnit); option != "" {
+		return userSessionsUnit + " is masked by " + option
+	}
+	if text, _ := unitTrouble(s, userSessionsUnit); text != "" {
+		return userSessionsUnit + " does not start: " + text
+	}
+	return ""
 }

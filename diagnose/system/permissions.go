@@ -61,7 +61,7 @@ func findPermissions(s *diagnose.System) []diagnose.Finding {
 	tree := s.Files
 	var out []diagnose.Finding
 	for _, n := range neededModes {
-		info, err := tree.Stat(n.path)
+		info, line, err := config.StatAtBoot(tree, n.path)
 		if err != nil || info.Mode()&n.needs == n.needs {
 			continue
 		}
@@ -71,6 +71,10 @@ func findPermissions(s *diagnose.System) []diagnose.Finding {
 			Evidence: []diagnose.Evidence{config.FileEvidence(n.path, 0, "its mode is "+config.ModeText(info))},
 			Repair:   repairFiles("Give others the right to read and enter it again.", n.path),
 			ByHand:   "Run chmod o+rX " + n.path + ".",
+		}
+		if line != nil { // a repair would last until the next boot
+			f.Evidence = append(f.Evidence, line.Evidence())
+			f.Repair, f.ByHand = nil, "Correct the line "+line.Place()+", which sets the mode at each boot."
 		}
 		// Where root cannot log in, this concerns everybody.
 		if l := readLogins(s); l.elsewhere == "" {
@@ -109,7 +113,9 @@ func findPermissions(s *diagnose.System) []diagnose.Finding {
 			if key.ID == "sshd-host-keys-open" && key.Severity == diagnose.BlocksAccess {
 				f.Severity = diagnose.BlocksAccess
 				f.Evidence = append(f.Evidence, key.Evidence...)
-				f.Repair.Writes = append(f.Repair.Writes, key.Repair.Writes...)
+				if key.Repair != nil {
+					f.Repair.Writes = append(f.Repair.Writes, key.Repair.Writes...)
+				}
 			}
 		}
 		out = append(out, f)

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"bytes"
 	"fmt"
 	"path"
 	"slices"
@@ -96,10 +97,44 @@ func linkerOf(s *diagnose.System) string {
 	return ""
 }
 
+// sessionPrograms are the programs that sshd starts for each connection since OpenSSH 9.8, sshd-session and sshd-auth. The program of sshd names their
+// paths, unless its configuration does, and sshd does not start without them.
+func sessionPrograms(tree *diagnose.Tree) []string {
+	program := sshdProgram(tree)
+	if program == "" {
+		return nil
+	}
+	text, err := tree.Read(program)
+	if err != nil {
+		return nil
+	}
+	sshd := config.ReadSSHDConfig(tree)
+	var out []string
+	for _, name := range []string{"sshd-session", "sshd-auth"} {
+		at := sshd.First(strings.ReplaceAll(name, "-", "")+"path", "")
+		if end := bytes.Index(text, []byte("/"+name+"\x00")); end >= 0 && at == "" {
+			begin := bytes.LastIndexByte(text[:end], 0) + 1
+			at = string(text[begin : end+1+len(name)])
+		}
+		if path.IsAbs(at) {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
 // findSSHDLibraries finds a sshd that does not start, because a file that it needs is lost or damaged.
 func findSSHDLibraries(s *diagnose.System) []diagnose.Finding {
-	programs := []string{sshdProgram(s.Files), "/usr/lib/openssh/sshd-session", "/usr/libexec/openssh/sshd-session"}
+	programs := append([]string{sshdProgram(s.Files)}, sessionPrograms(s.Files)...)
 	for _, name := range programs {
+		if why := brokenProgram(s, name); name != "" && name != programs[0] && why != "" {
+			return []diagnose.Finding{{
+				ID: "sshd-library-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.93,
+				Title:    fmt.Sprintf("The server sshd does not start, because it needs its program %s: %s.", name, why),
+				Evidence: []diagnose.Evidence{config.FileEvidence(name, 0, why), config.FileEvidence(programs[0], 0, "it names this program")},
+				ByHand:   "Install the package of the ssh server again.",
+			}}
+		}
 		place, err := s.Files.Resolve(name)
 		if name == "" || err != nil {
 			continue

@@ -14,6 +14,7 @@ import (
 func keyRules() []diagnose.Rule {
 	return []diagnose.Rule{
 		{IDs: []string{"ssh-key-permissions", "authorized-keys-malformed"}, Files: true, Look: findKeyTroubles},
+		{IDs: []string{"ssh-keys-refused"}, Files: true, Look: findRefusedKeys},
 		{IDs: []string{"home-missing"}, Files: true, Look: findMissingHomes},
 	}
 }
@@ -54,7 +55,10 @@ func findKeyTroubles(s *diagnose.System) []diagnose.Finding {
 				if info, err := s.Files.Stat(f.Path); err == nil && a.UID != 0 && diagnose.OwnerOf(info).UID == 0 && info.Mode()&0o044 == 0 { // the file is given to the account
 					found.Repair.Loses = strings.TrimSpace(found.Repair.Loses + fmt.Sprintf(" The account %s may change its keys in %s, which only root could.", a.Name, f.Path))
 				}
-				if f.Foreign != "" {
+				if f.AtBoot != nil {
+					found.Repair = nil
+					found.ByHand = "Correct the line " + f.AtBoot.Place() + ", and give the path its mode and owner back."
+				} else if f.Foreign != "" {
 					found.Repair = nil
 					found.ByHand = "salvor does not change it, because " + f.Foreign + ". Check the keys in the file first. " + found.ByHand
 				}
@@ -69,6 +73,33 @@ func findKeyTroubles(s *diagnose.System) []diagnose.Finding {
 			}
 			out = append(out, f)
 		}
+	}
+	return out
+}
+
+// findRefusedKeys finds accounts whose keys sshd does not see or does not take after a boot, although the files of the keys are in order: a mount lies
+// over them, or the list of revoked keys is lost. Whether a password opens another way does not matter: an owner comes with a key.
+func findRefusedKeys(s *diagnose.System) []diagnose.Finding {
+	l := readLogins(s)
+	if !l.sshd || l.elsewhere != "" {
+		return nil
+	}
+	var out []diagnose.Finding
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		at := a.keyRefusal.at
+		isLost := at.File == config.FstabPath || at.Keyword == "revokedkeys"
+		isTold := slices.ContainsFunc(out, func(f diagnose.Finding) bool { return f.Evidence[0].Path == at.File && f.Evidence[0].Line == at.Line })
+		if a.byKey || !isLost || !hasKeys(a) || isTold {
+			continue
+		}
+		out = append(out, diagnose.Finding{
+			ID: "ssh-keys-refused", Stage: diagnose.Login, Severity: l.severity(a.Name, diagnose.Degrades), Confidence: 0.9,
+			Title:    fmt.Sprintf("The server sshd takes no key of %s, because %s.", a.Name, a.keyRefusal.why),
+			Evidence: []diagnose.Evidence{config.FileEvidence(at.File, at.Line, strings.Join(append([]string{at.Keyword}, at.Args...), " "))},
+			Explains: []string{"login-impossible", "ssh-login-impossible"},
+			ByHand:   "Correct the line that is named, or bring back what it names.",
+		})
 	}
 	return out
 }

@@ -49,7 +49,7 @@ func (l *logins) askPAM(tree *diagnose.Tree, a *login) {
 	if l.pam == nil || !l.config.IsYes("usepam", "no") {
 		return
 	}
-	q := pamRequest{tree: tree, service: "sshd", account: &a.Account, groups: a.groups}
+	q := pamRequest{tree: tree, service: "sshd", account: &a.Account, groups: a.groups, closedToUsers: l.closedToUsers}
 	line, answer, refused := q.refusal(l.pam)
 	if !refused {
 		return
@@ -160,10 +160,8 @@ func (l *logins) refusesKeys(tree *diagnose.Tree, a *login) sshRefusal {
 	if !c.IsYes("pubkeyauthentication", "yes") {
 		return sshRefusal{"keys are off", c.SettingOf("pubkeyauthentication")}
 	}
-	if at := c.SettingOf("revokedkeys"); at.Keyword != "" && !strings.EqualFold(at.Args[0], "none") {
-		if _, err := tree.Stat(at.Args[0]); config.IsNotExist(err) {
-			return sshRefusal{"the file " + at.Args[0] + " of RevokedKeys does not exist, so that sshd takes every key for revoked", at}
-		}
+	if r := lostRevocations(tree, c); !r.isOpen() {
+		return r
 	}
 	closed := sshRefusal{"it has no key", config.SSHDSetting{}}
 	if lost := lostCommand(tree, c, "authorizedkeyscommand"); lost != "" {
@@ -174,7 +172,11 @@ func (l *logins) refusesKeys(tree *diagnose.Tree, a *login) sshRefusal {
 	for i := range a.keys {
 		f := &a.keys[i]
 		if over := l.overlaid(f.Path); over != nil && len(f.Keys) > 0 {
-			closed = sshRefusal{fmt.Sprintf("line %d of %s mounts an empty %s over its keys in %s", over.Line, config.FstabPath, over.Type, f.Path),
+			what := "mounts an empty " + over.Type + " over its keys in " + f.Path
+			if over.IsBind() {
+				what = "shows " + over.Source + " at " + over.Target + ", in the place of its keys in " + f.Path
+			}
+			closed = sshRefusal{fmt.Sprintf("line %d of %s %s", over.Line, config.FstabPath, what),
 				config.SSHDSetting{Keyword: over.Source, Args: []string{over.Target, over.Type}, File: config.FstabPath, Line: over.Line}}
 			continue
 		}
@@ -200,6 +202,21 @@ func (l *logins) refusesKeys(tree *diagnose.Tree, a *login) sshRefusal {
 		return sshRefusal{"sshd takes its account for locked by the ! in " + config.ShadowPath + ", because UsePAM is no", c.SettingOf("usepam")}
 	case a.shadow != nil && a.shadow.MustChange(l.day) != "" && !a.Hash.Usable && !a.Hash.Empty:
 		return sshRefusal{a.shadow.MustChange(l.day) + ", and it has no password", config.SSHDSetting{}}
+	}
+	return sshRefusal{}
+}
+
+// lostRevocations says why sshd takes every key for revoked: the file of RevokedKeys does not exist, or is no file.
+func lostRevocations(tree *diagnose.Tree, c *config.SSHDConfig) sshRefusal {
+	at := c.SettingOf("revokedkeys")
+	if at.Keyword == "" || strings.EqualFold(at.Args[0], "none") {
+		return sshRefusal{}
+	}
+	switch info, err := tree.Stat(at.Args[0]); {
+	case config.IsNotExist(err):
+		return sshRefusal{"the file " + at.Args[0] + " of RevokedKeys does not exist, so that sshd takes every key for revoked", at}
+	case err == nil && info.IsDir():
+		return sshRefusal{at.Args[0] + " of RevokedKeys is a folder, so that sshd takes every key for revoked", at}
 	}
 	return sshRefusal{}
 }
@@ -343,7 +360,7 @@ func findHostsDeny(s *diagnose.System) []diagnose.Finding {
 
 // asksLibwrap says whether OpenSSH's server, or the program that it starts for a session, is linked with libwrap.
 func asksLibwrap(tree *diagnose.Tree) bool {
-	for _, name := range []string{sshdProgram(tree), "/usr/lib/openssh/sshd-session", "/usr/libexec/openssh/sshd-session"} {
+	for _, name := range append([]string{sshdProgram(tree)}, sessionPrograms(tree)...) {
 		if name == "" {
 			continue
 		}

@@ -65,7 +65,7 @@ func init() {
 		{"keys from the machine itself", bothKeys(option(`from="127.0.0.1,::1"`), noPasswords), id, blocks, "option from", 0},
 		{"keys for one command", bothKeys(option(`command="/usr/bin/rsync --server"`), noPasswords), id, blocks, "one command", 0},
 		{"a short RSA key", bothKeys(func(string) string { return rsaKey(2048) }, "RequiredRSASize 3072\n"+noPasswords), id, blocks, "2048 bits", 1},
-		{"a list of revoked keys that is gone", settings("RevokedKeys /etc/ssh/revoked\n" + noPasswords), id, blocks, "/etc/ssh/revoked", 1},
+		{"a list of revoked keys that is gone", settings("RevokedKeys /etc/ssh/revoked\n" + noPasswords), "ssh-keys-refused", blocks, "/etc/ssh/revoked", 1},
 		{"passwords off by a drop-in, and no keys", func(m machine) {
 			m.remove("/root/.ssh")
 			m.remove("/home/alice/.ssh")

@@ -92,6 +92,9 @@ func findSSHDConfig(s *diagnose.System) []diagnose.Finding {
 	if limits := limitingWords(s.Files, problems); len(limits) > 0 {
 		f.Repair.Loses = fmt.Sprintf("Nothing limits logins by these lines any more: %s. Without them, sshd may take passwords or let each account in.", strings.Join(limits, ", "))
 	}
+	if slices.ContainsFunc(problems, func(p config.SSHDProblem) bool { return p.Option }) { // the line starts sshd
+		f.Repair, f.ByHand = nil, "Correct the options of sshd's command line in the lines that are named."
+	}
 	return []diagnose.Finding{f}
 }
 
@@ -165,6 +168,9 @@ func findSSHDService(s *diagnose.System) []diagnose.Finding {
 			}
 		}
 	}
+	if f := findDeafSocket(tree); f != nil {
+		return []diagnose.Finding{*f}
+	}
 	const stop = stopFile
 	if enabled && tree.Exists(stop) {
 		return []diagnose.Finding{{
@@ -229,6 +235,41 @@ func missingServer(tree *diagnose.Tree) []diagnose.Finding {
 	}}
 }
 
+// findDeafSocket is a finding where systemd is to listen in the place of sshd, and cannot: its socket names no address, or no service answers behind
+// it.
+func findDeafSocket(tree *diagnose.Tree) *diagnose.Finding {
+	if config.ManagerOf(tree) != config.SystemdManager || config.UnitEnabled(tree, "ssh.service", "sshd.service") {
+		return nil
+	}
+	for _, name := range []string{"ssh", "sshd"} {
+		socket := name + ".socket"
+		lines := config.UnitLines(tree, socket)
+		if !config.UnitEnabled(tree, socket) || len(lines) == 0 {
+			continue
+		}
+		f := &diagnose.Finding{ID: "sshd-unit-invalid", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.92, Explains: []string{"sshd-not-enabled", "sshd-listens-nowhere"}}
+		listens := slices.ContainsFunc(lines, func(l config.UnitLine) bool {
+			return l.Section == "Socket" && strings.HasPrefix(l.Key, "Listen") && len(settingList(lines, "Socket", l.Key)) > 0
+		})
+		service := config.FirstText(lastOf(lines, "Socket", "Service"), sshdUnit(tree))
+		switch lost := lostUnit(tree, service); {
+		case !listens:
+			at := lines[len(lines)-1]
+			f.Title = fmt.Sprintf("The unit %s starts sshd, and systemd refuses it, because it has no ListenStream= in the end.", socket)
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value)}
+			f.ByHand = "Write ListenStream= with a port, such as 22, behind the empty one, and check the unit with systemd-analyze verify " + socket + "."
+		case lost != "":
+			f.Title = fmt.Sprintf("The unit %s starts sshd by %s, which %s.", socket, service, lost)
+			f.Evidence = []diagnose.Evidence{config.FileEvidence(config.UnitFile(tree, socket), 0, "its service is "+service)}
+			f.ByHand = "Make " + service + " start again with systemctl unmask, or install the package of the ssh server again."
+		default:
+			return nil
+		}
+		return f
+	}
+	return nil
+}
+
 // maskedServer is a finding where the unit that would start sshd is masked.
 func maskedServer(tree *diagnose.Tree) *diagnose.Finding {
 	for _, unit := range []string{"ssh.service", "sshd.service"} {
@@ -260,12 +301,7 @@ func maskedServer(tree *diagnose.Tree) *diagnose.Finding {
 
 // acceptsConnections says whether a socket starts one service for each connection.
 func acceptsConnections(tree *diagnose.Tree, socket string) bool {
-	for _, l := range config.UnitSettings(tree.Lines(config.UnitFile(tree, socket))) {
-		if l.Key == "Accept" && (strings.EqualFold(l.Value, "yes") || strings.EqualFold(l.Value, "true")) {
-			return true
-		}
-	}
-	return false
+	return config.AcceptsConnections(tree, socket)
 }
 
 func paths(evidence []diagnose.Evidence) []string {
