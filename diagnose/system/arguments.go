@@ -254,8 +254,6 @@ func plainArgumentFindings(s *diagnose.System, e *loadEntry, line int) []diagnos
 			loses = losesRescue
 		case name == "mem" && tooLittleMemory(value):
 			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Kernel, fmt.Sprintf("Line %d of %s leaves the system too little memory, by the argument %s.", line, e.File, o)
-		case name == "initramfs.runsize" && usesInitramfsTools(s, e) && tooSmallRun(value):
-			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Init, fmt.Sprintf("Line %d of %s leaves /run too little memory for a boot, by the argument %s.", line, e.File, o)
 		case (name == "hugepages" || name == "vm.nr_hugepages") && tooManyHugepages(s, e.Options, value):
 			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Kernel, fmt.Sprintf("Line %d of %s takes all memory for huge pages, by the argument %s.", line, e.File, o)
 			loses = losesHugepages
@@ -342,12 +340,6 @@ func lostFileFindings(s *diagnose.System, e *loadEntry, line int) []diagnose.Fin
 		lost("boot="+script, "/"+name, "the initramfs ends")
 	}
 	return out
-}
-
-// tooSmallRun says whether a size leaves less memory to /run than the state of udev and systemd takes.
-func tooSmallRun(value string) bool {
-	n, ok := parseBytes(value)
-	return ok && n < 1<<20
 }
 
 // parseBytes reads 512M or 0x1000.
