@@ -78,7 +78,7 @@ func bareKeyPath(s *diagnose.System, a *login) string {
 // lookLabelledPort finds ports on which the policy does not let sshd listen: all but 22, and those that an administrator gave the type ssh_port_t.
 func lookLabelledPort(s *diagnose.System, mode diagnose.Evidence, kind string) []diagnose.Finding {
 	sshd := config.ReadSSHDConfig(s.Files)
-	unit := sshdUnit(s.Files)
+	unit := config.SSHDUnit(s.Files)
 	if sshdProgram(s.Files) == "" || sshd.Partial || unit == "" || config.UnitEnabled(s.Files, "sshd.socket", "ssh.socket") {
 		return nil // systemd itself may listen on each port
 	}

@@ -37,27 +37,6 @@ func lastOf(lines []config.UnitLine, section, key string) string {
 	return value
 }
 
-// sshdUnit is the unit of systemd that starts sshd at boot, or for a connection; empty where none is enabled.
-func sshdUnit(tree *diagnose.Tree) string {
-	if config.ManagerOf(tree) != config.SystemdManager {
-		return ""
-	}
-	for _, name := range []string{"ssh", "sshd"} {
-		if config.UnitEnabled(tree, name+".service") {
-			return name + ".service"
-		}
-	}
-	for _, name := range []string{"ssh", "sshd"} {
-		if config.UnitEnabled(tree, name+".socket") {
-			if acceptsConnections(tree, name+".socket") {
-				return name + "@.service"
-			}
-			return name + ".service"
-		}
-	}
-	return ""
-}
-
 // configOf is the file that -f names on a command line of sshd; empty without one.
 func configOf(words []string) string {
 	for i, word := range words {
@@ -152,9 +131,6 @@ func unitTrouble(s *diagnose.System, unit string) (text string, at config.UnitLi
 		}
 		if isLost(s, sshd) {
 			return "it starts sshd with the configuration " + sshd + ", which does not exist", l
-		}
-		if sshd != config.SSHDConfigFile {
-			tree.NoteGap(sshd, "the unit "+unit+" starts sshd with this configuration, and "+config.SSHDConfigFile+" was examined")
 		}
 	}
 	return "", config.UnitLine{}
@@ -420,7 +396,7 @@ func settingTrouble(lines []config.UnitLine) (text string, at config.UnitLine) {
 // findSSHDUnit finds a unit of sshd that systemd does not start, or whose command fails at once.
 func findSSHDUnit(s *diagnose.System) []diagnose.Finding {
 	tree := s.Files
-	unit := sshdUnit(tree)
+	unit := config.SSHDUnit(tree)
 	if unit == "" || sshdProgram(tree) == "" {
 		return nil
 	}

@@ -155,7 +155,7 @@ func findSSHDService(s *diagnose.System) []diagnose.Finding {
 		if f := maskedServer(tree); f != nil {
 			return []diagnose.Finding{*f}
 		}
-		if unit := sshdUnit(tree); unit != "" && !config.UnitEnabled(tree, strings.TrimSuffix(unit, ".service")+".socket") {
+		if unit := config.SSHDUnit(tree); unit != "" && !config.UnitEnabled(tree, strings.TrimSuffix(unit, ".service")+".socket") {
 			e := defaultEntry(loadEntries(s))
 			if line, option := maskArgument(e, unit); option != "" {
 				return []diagnose.Finding{{
@@ -251,7 +251,7 @@ func findDeafSocket(tree *diagnose.Tree) *diagnose.Finding {
 		listens := slices.ContainsFunc(lines, func(l config.UnitLine) bool {
 			return l.Section == "Socket" && strings.HasPrefix(l.Key, "Listen") && len(settingList(lines, "Socket", l.Key)) > 0
 		})
-		service := config.FirstText(lastOf(lines, "Socket", "Service"), sshdUnit(tree))
+		service := config.FirstText(lastOf(lines, "Socket", "Service"), config.SSHDUnit(tree))
 		switch lost := lostUnit(tree, service); {
 		case !listens:
 			at := lines[len(lines)-1]
@@ -283,7 +283,7 @@ func maskedServer(tree *diagnose.Tree) *diagnose.Finding {
 			continue
 		}
 		name := strings.TrimSuffix(unit, ".service")
-		if config.UnitEnabled(tree, name+".socket") && config.UnitMask(tree, name+"@.service") == "" && acceptsConnections(tree, name+".socket") {
+		if config.UnitEnabled(tree, name+".socket") && config.UnitMask(tree, name+"@.service") == "" && config.AcceptsConnections(tree, name+".socket") {
 			continue
 		}
 		return &diagnose.Finding{
@@ -297,11 +297,6 @@ func maskedServer(tree *diagnose.Tree) *diagnose.Finding {
 		}
 	}
 	return nil
-}
-
-// acceptsConnections says whether a socket starts one service for each connection.
-func acceptsConnections(tree *diagnose.Tree, socket string) bool {
-	return config.AcceptsConnections(tree, socket)
 }
 
 func paths(evidence []diagnose.Evidence) []string {
