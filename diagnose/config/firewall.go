@@ -116,6 +116,9 @@ func (c *nftBase) declare(line string, number int) {
 	}
 }
 
+// maxNftChains bounds the chains of one file.
+const maxNftChains = 1000
+
 // nftBases reads the chains of a file, which has blocks or commands, or of a script with commands of nft. known is false where the file includes others, or
 // adds rules to chains that it does not declare.
 func nftBases(lines []string) (chains []*nftBase, known bool) {
@@ -128,6 +131,9 @@ func nftBases(lines []string) (chains []*nftBase, known bool) {
 		return nil
 	}
 	for i, text := range lines {
+		if len(chains) > maxNftChains {
+			return nil, false
+		}
 		line, _, _ := strings.Cut(text, "#")
 		if m := nftCommand.FindStringSubmatch(line); m != nil { // of a script
 			line = strings.NewReplacer(`\`, "", `"`, "", "'", "").Replace(m[1])
@@ -153,15 +159,22 @@ func nftBases(lines []string) (chains []*nftBase, known bool) {
 			if c == nil {
 				return nil, false
 			}
-			c.rules = append(c.rules, nftLine{m[4], i + 1})
+			at := len(c.rules)
+			if strings.Contains(strings.ToLower(line[:strings.Index(line, m[4])]), "insert") {
+				at = 0
+			}
+			c.rules = slices.Insert(c.rules, at, nftLine{m[4], i + 1})
 			continue
 		}
 		if m := nftTable.FindStringSubmatch(line); m != nil {
 			family, table = FirstText(strings.ToLower(m[1]), "ip"), m[2]
 		}
 		if m := nftChain.FindStringSubmatch(line); m != nil {
-			chain, depth = &nftBase{key: nftKey(family, table, m[1]), family: FirstText(family, "ip")}, 0
-			chains = append(chains, chain)
+			key := nftKey(family, table, m[1])
+			if chain, depth = find(key), 0; chain == nil {
+				chain = &nftBase{key: key, family: FirstText(family, "ip")}
+				chains = append(chains, chain)
+			}
 		}
 		if chain == nil {
 			continue
@@ -207,6 +220,9 @@ func ParseNftables(lines []string, file string, ports []int) *ClosedFirewall {
 // refuses returns the line by which a chain refuses the packets of every connection to the ports; nil where one may pass. byHand is what a person can do
 // where no repair writes a rule.
 func (c *nftBase) refuses(ports []int) (at *nftLine, byHand string) {
+	if c.hook == "ingress" && strings.Contains(c.policy.text, "device") {
+		return nil, "" // it has the packets of one interface
+	}
 	letsIn := nftRuleLetsIn
 	isInput := c.family == "ip" || c.family == "inet" // what keeps IPv6 out leaves IPv4
 	switch {
@@ -232,7 +248,7 @@ func (c *nftBase) refuses(ports []int) (at *nftLine, byHand string) {
 		rule := &c.rules[i]
 		m := nftRefusal.FindStringSubmatch(nftComment.ReplaceAllString(rule.text, ""))
 		switch {
-		case letsIn(rule.text, ports):
+		case letsIn(rule.text, ports), nftReturns.MatchString(rule.text):
 			return nil, ""
 		case m != nil && (m[1] == "" || namesAll(m[1], ports) && (c.hook == "input" || c.hook == "prerouting")):
 			return &nftLine{strings.TrimSpace(rule.text), rule.line}, refusedByHand
@@ -242,7 +258,10 @@ func (c *nftBase) refuses(ports []int) (at *nftLine, byHand string) {
 }
 
 // nftPasses is a verdict that lets a packet through, or that something else decides.
-var nftPasses = regexp.MustCompile(`(?i)\b(accept|jump|goto|queue|vmap|dup|fwd)\b|@`)
+var nftPasses = regexp.MustCompile(`(?i)\b(accept|jump|goto|queue|vmap|dup|fwd|return)\b|@`)
+
+// nftReturns is a verdict that leaves a chain, whose policy then decides.
+var nftReturns = regexp.MustCompile(`(?i)\breturn\b`)
 
 // nftNoAnswer is what packets match that are no answer to a connection from elsewhere: new connections of the machine, other protocols, the loopback
 // interface.
@@ -430,7 +449,11 @@ func ParseIptablesScript(lines []string, file string, ports []int) *ClosedFirewa
 		case strings.HasPrefix(strings.TrimSpace(line), "#"):
 		case strings.Contains(line, "$") && strings.Contains(line, "INPUT"):
 			return nil // a variable decides
+		case m == nil && strings.Contains(line, "iptables") && (strings.Contains(line, "INPUT") || strings.Contains(line, "-restore")):
+			return nil // a command in another form decides
 		case m == nil:
+		case m[1] == "-I" && strings.Contains(m[3], "ACCEPT") && iptablesLetsIn("-A INPUT "+strings.TrimSpace(m[3]), ports):
+			return nil
 		case m[1] == "-P":
 			out[i], some = ":INPUT "+strings.TrimSpace(m[3]), true
 		default:

@@ -41,26 +41,6 @@ func unitWanted(tree *diagnose.Tree, unit string) string {
 	return ""
 }
 
-// maxWantedUnits bounds the units that a boot starts. Distributions enable fewer than 200.
-const maxWantedUnits = 1000
-
-// WantedUnits are the units that a link of another unit starts and that are not masked, each once.
-func WantedUnits(tree *diagnose.Tree) []string {
-	return diagnose.Once(tree, "wanted units", func() []string {
-		var out []string
-		listed := map[string]bool{}
-		for _, folder := range wantFolders(tree) {
-			for _, link := range tree.Match(folder, "*") {
-				if unit := path.Base(link); !listed[unit] && len(out) < maxWantedUnits && UnitMask(tree, unit) == "" {
-					listed[unit] = true
-					out = append(out, unit)
-				}
-			}
-		}
-		return out
-	})
-}
-
 // wantFolders are the folders whose links start units, such as multi-user.target.wants.
 func wantFolders(tree *diagnose.Tree) []string {
 	var out []string

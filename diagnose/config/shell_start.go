@@ -88,16 +88,33 @@ func FindShellEnd(tree *diagnose.Tree, file, home string) *ShellEnd {
 			atTerminals = true
 		}
 		usualPath = usualPath && !shellPath.MatchString(plain)
-		for _, word := range shellWord.FindAllString(plain, -1) {
-			switch {
-			case slices.Contains([]string{"if", "case", "for", "while", "until", "select", "{"}, word):
-				depth++
-			case slices.Contains([]string{"fi", "esac", "done", "}"}, word):
-				depth = max(depth-1, 0)
-			}
-		}
+		depth = max(depth+blockSteps(plain), 0)
 	}
 	return nil
+}
+
+// shellSeparator separates the commands of a line.
+var shellSeparator = regexp.MustCompile(`[;&|()]+`)
+
+// blockSteps is by how many blocks a line goes down, or up where the number is below 0. Only the first word of a command opens or closes a block.
+func blockSteps(plain string) int {
+	steps := 0
+	for _, command := range shellSeparator.Split(plain, -1) {
+		words := strings.Fields(command)
+		if len(words) > 1 && words[0] == "function" && words[len(words)-1] == "{" {
+			steps++
+		}
+		for begins := true; begins && len(words) > 0; words = words[1:] {
+			switch words[0] {
+			case "if", "case", "for", "while", "until", "select", "{":
+				steps++
+			case "fi", "esac", "done", "}":
+				steps--
+			}
+			begins = slices.Contains([]string{"then", "do", "else", "{", "!"}, words[0])
+		}
+	}
+	return steps
 }
 
 // shellEndOf judges one line outside of blocks: whether the shell ends there, and whether the search goes on behind the line.
@@ -196,6 +213,9 @@ type LostCommand struct {
 	Text, Why string
 }
 
+// shellReserved are words of the shell that begin no program.
+var shellReserved = strings.Fields("if then elif else fi for while until do done case esac in select function time coproc ! [[")
+
 // FindLostCommand returns the command because of which a script ends with an error for certain: its interpreter is lost, or a command outside of blocks
 // is, and the script ends at an error or at this command. It returns nil where no such command is known.
 func FindLostCommand(tree *diagnose.Tree, file string) *LostCommand {
@@ -223,16 +243,16 @@ func FindLostCommand(tree *diagnose.Tree, file string) *LostCommand {
 		at := i + 1
 		var line string
 		line, i = JoinLines(lines, i, strings.TrimSpace)
-		if line == "" || line[0] == '#' {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0][0] == '#' {
 			continue
 		}
-		words := strings.Fields(line)
 		isPlain := !strings.ContainsAny(line, "|&;(){}`\"'$") && shellHeredoc.FindString(line) == ""
 		switch {
 		case words[0] == "set" && len(words) == 2 && strings.HasPrefix(words[1], "-") && strings.Contains(words[1], "e"):
 			stops, last = true, nil
 			continue
-		case !isPlain || slices.Contains(shellBuiltins, words[0]) && words[0] != "true" && words[0] != "echo" && words[0] != "umask" && words[0] != "cd":
+		case !isPlain || slices.Contains(shellReserved, words[0]) || slices.Contains(shellBuiltins, words[0]) && words[0] != "true" && words[0] != "echo" && words[0] != "umask" && words[0] != "cd":
 			return nil // what is not understood may end the script, or define a command
 		case strings.HasPrefix(words[0], "PATH="):
 			return nil
@@ -257,7 +277,7 @@ var shellInput = regexp.MustCompile(`(?:^|[^<])<\s*(/[^\s;&|<>]+)`)
 // LostProgramOf says why a plain command line cannot be run: its program or the file that it reads does not exist; empty where both may be there.
 func LostProgramOf(tree *diagnose.Tree, line string) string {
 	words := strings.Fields(line)
-	if len(words) == 0 || strings.ContainsAny(line, "|&;(){}`$%") || strings.ContainsAny(words[0], `="'[!`) || words[0] == ":" || words[0] == "." {
+	if len(words) == 0 || strings.ContainsAny(line, "|&;(){}`$%") || strings.ContainsAny(words[0], `="'[!`) || words[0] == ":" || words[0] == "." || slices.Contains(shellReserved, words[0]) {
 		return ""
 	}
 	if !hasProgram(tree, words[0]) {

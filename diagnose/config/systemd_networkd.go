@@ -201,7 +201,7 @@ func (f *networkFile) match(s sectionLine) {
 			f.link.Line = s.Line
 		}
 	case "Kind":
-		f.link.Virtual = true
+		f.link.Virtual = f.link.Virtual || !strings.HasPrefix(s.Value, "!")
 	default:
 		f.link.Unclear = true
 	}

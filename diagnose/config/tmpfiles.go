@@ -141,7 +141,7 @@ func (l *TmpfilesLine) names(name string) bool {
 		if found, _ := path.Match(l.pattern, at); found && strings.ContainsRune("mzZaArR", rune(l.kind)) {
 			return true
 		}
-		if at == "/" || !strings.ContainsRune("ZAR", rune(l.kind)) {
+		if at == "/" || at == "." || !strings.ContainsRune("ZAR", rune(l.kind)) {
 			return false
 		}
 	}

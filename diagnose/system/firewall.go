@@ -114,15 +114,16 @@ func startedCommands(tree *diagnose.Tree) (commands []string, scripts []string) 
 	if info, err := tree.Stat(local); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && config.UnitMask(tree, "rc-local.service") == "" {
 		scripts = append(scripts, local)
 	}
-	for _, unit := range config.WantedUnits(tree) {
-		if path.Ext(unit) != ".service" {
-			continue
-		}
+	for _, link := range startedUnits(tree) {
+		unit := link.Unit
 		text, err := tree.Read(config.UnitFile(tree, unit))
 		if err != nil || !loadsRules.Match(text) {
 			continue
 		}
 		lines := config.UnitLines(tree, unit)
+		if hasCondition(lines) || len(settingList(lines, "Service", "ExecCondition")) > 0 {
+			continue
+		}
 		for _, key := range []string{"ExecStartPre", "ExecStart", "ExecStartPost"} {
 			for _, l := range settingList(lines, "Service", key) {
 				commands = append(commands, l.Value)
@@ -144,6 +145,9 @@ func hasBlocks(lines []string) bool {
 	})
 }
 
+// maxRuleFiles bounds the files of rules that are read because a command loads them.
+const maxRuleFiles = 16
+
 // closedByCommands looks at rules that enabled units or rc.local load, from files or by commands.
 func closedByCommands(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
 	commands, scripts := startedCommands(tree)
@@ -164,11 +168,13 @@ func closedByCommands(tree *diagnose.Tree, ports []int) *config.ClosedFirewall {
 			}
 		}
 	}
+	read := map[string]bool{}
 	for _, command := range commands {
 		m := rulesFile.FindStringSubmatch(command)
-		if m == nil || strings.ContainsAny(m[2], "$*?%") {
+		if m == nil || strings.ContainsAny(m[2], "$*?%") || read[m[0]] || len(read) >= maxRuleFiles {
 			continue
 		}
+		read[m[0]] = true
 		look := config.ParseIptables
 		if m[1] == "nft" {
 			look = config.ParseNftables

@@ -74,7 +74,7 @@ func makeLogins(s *diagnose.System) *logins {
 	}
 	l.closedToUsers = nologinStays(s)
 	for _, e := range config.ParseFstab(config.TableLines(s, config.FstabPath)) {
-		if !e.Has("noauto", "remount", "move") && (e.Type == "tmpfs" || e.Type == "ramfs" || e.Has("bind", "rbind") && path.IsAbs(e.Source)) {
+		if !e.Has("noauto", "remount", "move") && (e.Type == "tmpfs" || e.Type == "ramfs" || e.Has("bind", "rbind") && path.IsAbs(e.Source) && !mountMayHold(s, path.Clean(e.Source))) {
 			l.overlays = append(l.overlays, e)
 		}
 	}

@@ -63,7 +63,7 @@ func init() {
 			m.owner("/etc/systemd/network/10-lan.network", 0, 998)
 		}, "network-config-invalid", nearMiss, "", 0},
 		{"a file before the one with the address", byNetworkd(map[string]string{"10-lan.network": fixed, "05-dhcp.network": "[Match]\nType=ether\n\n[Network]\nDHCP=yes\n"}),
-			"network-address-differs", blocks, "05-dhcp.network is the first", 2},
+			"network-address-differs", degrades, "05-dhcp.network is the first", 2},
 		{"a file before the one with an address that network_data does not have", func(m machine) {
 			byNetworkd(map[string]string{"10-lan.network": fixed, "05-dhcp.network": "[Match]\nName=en*\n\n[Network]\nDHCP=yes\n"})(m)
 			m.NetworkData = []byte(`{"links":[{"id":"a","ethernet_mac_address":"52:54:00:12:34:56"}],"networks":[{"link":"a","type":"ipv4","ip_address":"192.0.2.77","netmask":"255.255.255.0"}]}`)
@@ -111,7 +111,9 @@ func init() {
 		{"answers", nft(open + "  chain output {\n    type filter hook output priority 0; policy drop;\n    oif lo accept\n    udp dport 53 accept\n    ct state new tcp dport { 80, 443 } accept\n  }\n}\n"),
 			"firewall-blocks-ssh", blocks, "drops what the machine answers", 8},
 		{"packets before input", nft(open + "  chain early {\n    type filter hook prerouting priority -300; policy accept;\n    tcp dport { 22, 80 } drop\n  }\n}\n"), "firewall-blocks-ssh", blocks, "/etc/nftables.conf, line 9", 9},
-		{"all packets of a device", nft("table netdev filter {\n  chain in {\n    type filter hook ingress device enp1s0 priority 0; policy drop;\n  }\n}\n"), "firewall-blocks-ssh", blocks, "/etc/nftables.conf, line 3", 3},
+		{"near miss: all packets of one device", nft("table netdev filter {\n  chain in {\n    type filter hook ingress device enp1s0 priority 0; policy drop;\n  }\n}\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: a chain in two blocks", nft("table inet filter {\n  chain input {\n    type filter hook input priority 0; policy drop;\n  }\n}\ntable inet filter {\n  chain input {\n    tcp dport 22 accept\n  }\n}\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: a rule that leaves the chain", nft("table inet filter {\n  chain input {\n    type filter hook input priority 0; policy accept;\n    iifname \"enp1s0\" return\n    drop\n  }\n}\n"), "firewall-blocks-ssh", nearMiss, "", 0},
 		{"a second chain of input", nft(open + "  chain late {\n    type filter hook input priority 10; policy drop;\n    tcp dport 443 accept\n  }\n}\n"), "firewall-blocks-ssh", blocks, "/etc/nftables.conf, line 8", 8},
 		{"near miss: ARP that a rule lets in", nft(open + "}\ntable arp filter {\n  chain input {\n    type filter hook input priority 0; policy drop;\n    arp operation { request, reply } accept\n  }\n}\n"),
 			"firewall-blocks-ssh", nearMiss, "", 0},

@@ -127,6 +127,9 @@ func findShadowedFiles(s *diagnose.System, n *config.Network, c coverage) []diag
 					config.FileEvidence(l.File, l.Line, "it has the address "+l.Addresses[0].String())},
 				ByHand: "Rename or narrow the first file, so that the file with the address comes before it.",
 			}
+			if first.DHCP && !slices.ContainsFunc(wantedNetworks(s.NetworkData), func(w WantedNetwork) bool { return w.MAC == nic.MAC }) {
+				f.Severity = diagnose.Degrades // a lease may let its owner in
+			}
 			for _, w := range wantedNetworks(s.NetworkData) {
 				if w.MAC == nic.MAC && !slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == w.Prefix.Addr() }) {
 					f.Severity = diagnose.Degrades // network_data has another address

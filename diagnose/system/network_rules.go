@@ -62,7 +62,9 @@ func findInvalidNetwork(s *diagnose.System, n *config.Network) []diagnose.Findin
 		case "systemd-networkd":
 			f.Title = fmt.Sprintf("The service systemd-networkd ignores %s: %s.", m.Problems[0].File, m.Problems[0].Text)
 			f.ByHand = "Give the files that are named the mode 0644, or the mode 0640 and the group systemd-network."
-			if slices.ContainsFunc(m.Links, func(l config.NetworkLink) bool { return l.Active && !l.Virtual }) && !m.IgnoredStatic {
+			others := slices.ContainsFunc(n.Managers, func(o config.NetworkManager) bool { return o.Enabled && o.Name != m.Name && configuresInterface(o) })
+			onlyDevices := !slices.ContainsFunc(m.Problems, func(p config.NetworkProblem) bool { return !strings.HasSuffix(p.File, ".netdev") })
+			if others || onlyDevices || configuresInterface(m) && !m.IgnoredStatic {
 				f.Severity = diagnose.Degrades // other files are read
 			}
 		case "ifupdown":
@@ -73,6 +75,11 @@ func findInvalidNetwork(s *diagnose.System, n *config.Network) []diagnose.Findin
 		out = append(out, f)
 	}
 	return out
+}
+
+// configuresInterface says whether a manager brings an interface of hardware up.
+func configuresInterface(m config.NetworkManager) bool {
+	return slices.ContainsFunc(m.Links, func(l config.NetworkLink) bool { return l.Active && !l.Virtual && l.Name != "lo" })
 }
 
 // netplanGenerator writes the configuration of the manager that netplan's files name, before systemd reads any unit.

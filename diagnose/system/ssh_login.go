@@ -171,7 +171,7 @@ func (l *logins) refusesKeys(tree *diagnose.Tree, a *login) sshRefusal {
 	}
 	for i := range a.keys {
 		f := &a.keys[i]
-		if over := l.overlaid(f.Path); over != nil && len(f.Keys) > 0 {
+		if over := l.overlaid(f.Path); over != nil && len(f.Keys) > 0 && !(over.IsBind() && strings.HasPrefix(f.Path, path.Clean(over.Source)+"/")) {
 			what := "mounts an empty " + over.Type + " over its keys in " + f.Path
 			if over.IsBind() {
 				what = "shows " + over.Source + " at " + over.Target + ", in the place of its keys in " + f.Path

@@ -20,7 +20,7 @@ func startJobRules() []diagnose.Rule {
 }
 
 // bootTargets are the targets that a usual start reaches. Links of others, such as poweroff.target, start units at another time.
-var bootTargets = append([]string{"default.target", "graphical.target", "multi-user.target", "network.target", "network-online.target", "remote-fs.target", "sockets.target", "timers.target",
+var bootTargets = append([]string{"default.target", "graphical.target", "multi-user.target", "network.target", "network-online.target", "network-pre.target", "remote-fs.target", "sockets.target", "timers.target",
 	"paths.target", "getty.target"}, startTargets...)
 
 // stopVerbs are the verbs of systemctl that end the running system, and stopTargets the targets that do so.
@@ -109,7 +109,7 @@ func scriptStop(lines []string) (line int, command string) {
 				switch {
 				case isSure && stopsMachine(words):
 					return i + 1, strings.Join(words, " ")
-				case words[0] == "exit" || words[0] == "exec" && len(words) > 1, endsAtErrors && slices.Contains([]string{"test", "["}, words[0]), words[0] == "sleep" && len(words) > 1 && !isSoon(words[1]):
+				case words[0] == "exit" || words[0] == "exec" && len(words) > 1, endsAtErrors && !slices.Contains(harmlessCommands, path.Base(words[0])), words[0] == "sleep" && len(words) > 1 && !isSoon(words[1]):
 					return 0, ""
 				case words[0] == "set" && len(words) > 1 && strings.HasPrefix(words[1], "-") && strings.Contains(words[1], "e"):
 					endsAtErrors = true
@@ -280,6 +280,9 @@ func lookShutdowns(s *diagnose.System) []diagnose.Finding {
 	return out
 }
 
+// harmlessCommands succeed wherever they run.
+var harmlessCommands = strings.Fields("sleep echo sync logger wall true set")
+
 // unitStop is the command of a service that stops the machine, and its line; empty for other services, and for those with a condition.
 func unitStop(tree *diagnose.Tree, unit string) (string, config.UnitLine) {
 	lines := config.UnitLines(tree, unit)
@@ -292,8 +295,12 @@ func unitStop(tree *diagnose.Tree, unit string) (string, config.UnitLine) {
 			if key == "ExecCondition" {
 				return "", config.UnitLine{}
 			}
-			if command := commandStop(tree, config.ParseCommand(l, nil).Words); command != "" {
+			c := config.ParseCommand(l, nil)
+			if command := commandStop(tree, c.Words); command != "" {
 				return command, l
+			}
+			if !c.MayFail && len(c.Words) > 0 && !slices.Contains(harmlessCommands, path.Base(c.Words[0])) {
+				return "", config.UnitLine{} // systemd goes on only if the command succeeds
 			}
 		}
 	}
