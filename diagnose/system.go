@@ -96,7 +96,8 @@ type Device struct {
 	Default    string
 	// Tree of a file system that was mounted by itself, such as an EFI system partition; may be nil.
 	Tree *Tree
-	// Places are those of the system that its files fit, such as /boot; known only of a file system that was mounted by itself.
+	// Places are the folders of an installed system, such as /boot, for which the file system holds the usual files. Known only where the file system was
+	// mounted by itself.
 	Places []string
 	// NotExamined says why its content was not read; empty where it was.
 	NotExamined string

@@ -9,7 +9,7 @@ import (
 	"salvor/record"
 )
 
-// addRepair names a repair that waits for somebody: one that left the disks half-written, or else the newest.
+// addRepair names a repair that waits for somebody: a repair that left the disks half-written, or else the newest repair.
 func (s *StatusInput) addRepair(w *record.Why) {
 	node := s.Node.label()
 	if r := interruptedRepair(s.Repairs, ""); r != nil {

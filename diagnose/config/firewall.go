@@ -104,7 +104,7 @@ var (
 	nftDrops    = regexp.MustCompile(`(?i)\bpolicy\s+drop\b`)
 )
 
-// nftKey names a chain: its family, ip without one, its table and itself.
+// nftKey names a chain by the family, the table and the name of the chain. The family is ip where none is given.
 func nftKey(family, table, chain string) string {
 	return FirstText(strings.ToLower(family), "ip") + " " + table + " " + chain
 }

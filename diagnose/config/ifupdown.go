@@ -29,6 +29,12 @@ type Ifupdown struct {
 	rawRoute      bool // a command adds routes or addresses
 }
 
+// HasOtherIfup says whether the system has ifupdown2 or ifupdown-ng, whose ifup is more lenient than that of Debian's ifupdown: it takes other
+// words, and goes on where a hook fails.
+func HasOtherIfup(tree *diagnose.Tree) bool {
+	return FirstExisting(tree, "/usr/share/ifupdown2", "/etc/network/ifupdown2", "/usr/share/ifupdown-ng", "/usr/libexec/ifupdown-ng", "/usr/lib/ifupdown-ng") != ""
+}
+
 // ReadIfupdown reads the configuration of ifupdown; nil where it is not installed.
 func ReadIfupdown(tree *diagnose.Tree) *NetworkManager {
 	busybox := tree.Exists("/etc/init.d/networking") && tree.Exists("/etc/runlevels")
@@ -39,7 +45,7 @@ func ReadIfupdown(tree *diagnose.Tree) *NetworkManager {
 		return nil
 	}
 	p := &Ifupdown{Tree: tree, Read: map[string]bool{}, Sourced: map[string]bool{}, auto: map[string]bool{}, hotplug: map[string]bool{}, NetworkManager: NetworkManager{Name: "ifupdown", Unit: "networking.service"}}
-	p.strict = FirstExisting(tree, "/usr/share/ifupdown2", "/etc/network/ifupdown2", "/usr/share/ifupdown-ng", "/usr/libexec/ifupdown-ng", "/usr/lib/ifupdown-ng") == "" && !busybox
+	p.strict = !HasOtherIfup(tree) && !busybox
 	p.Enabled, _ = ServiceEnabled(tree, "networking")
 	p.Include(InterfacesPath)
 	for i := range p.Links {

@@ -13,15 +13,12 @@ import (
 // hookName is the form of names that run-parts takes.
 var hookName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 
-// otherIfups are files of ifupdown2 and ifupdown-ng, which go on where a hook fails.
-var otherIfups = []string{"/usr/share/ifupdown2", "/etc/network/ifupdown2", "/usr/share/ifupdown-ng", "/usr/libexec/ifupdown-ng", "/usr/lib/ifupdown-ng"}
-
 // findInterfaceHooks finds a command that ifup runs before it sets an address, and that fails for certain: a script of /etc/network/if-pre-up.d, or a
 // line pre-up of the interface. ifup of Debian then gives the interface up.
 func findInterfaceHooks(s *diagnose.System, n *config.Network, c coverage) []diagnose.Finding {
 	tree := s.Files
 	at := slices.IndexFunc(n.Managers, func(m config.NetworkManager) bool { return m.Name == "ifupdown" })
-	if at < 0 || !n.Managers[at].Enabled || n.Other != "" || !tree.Exists("/etc/debian_version") || config.FirstExisting(tree, otherIfups...) != "" {
+	if at < 0 || !n.Managers[at].Enabled || n.Other != "" || !tree.Exists("/etc/debian_version") || config.HasOtherIfup(tree) {
 		return nil
 	}
 	f := diagnose.Finding{ID: "network-config-invalid", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: networkConsequences}
