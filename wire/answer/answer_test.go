@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,6 +115,35 @@ func TestBudgetBoundsMemory(t *testing.T) {
 	if b.used != 0 || len(b.holders) != 0 || len(b.waiting) != 0 {
 		t.Errorf("after all: want an empty budget, got %d bytes of %d holders, and %d waiting", b.used, len(b.holders), len(b.waiting))
 	}
+}
+
+// TestEndCollectsGarbage: answers that are read one after another leave no more garbage than half of the budget, even if Go itself never collects any.
+// The test is not parallel, because the collector is the whole program's.
+func TestEndCollectsGarbage(t *testing.T) {
+	const answers, size, total = 40, 1 << 20, 4 << 20
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	b := NewBudget(total)
+	text := bytes.Repeat([]byte{'x'}, size)
+	runtime.GC()
+	before, most := heap(), uint64(0)
+	for i := range answers {
+		s := b.NewShare()
+		if _, err := Read(t.Context(), s, bytes.NewReader(text), size); err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		s.End()
+		most = max(most, heap())
+	}
+	if grown, bound := int64(most-before), int64(total); grown > bound {
+		t.Errorf("%d answers of %d bytes with a budget of %d: want the heap to grow by at most %d bytes, got %d", answers, size, total, bound, grown)
+	}
+}
+
+// heap gives the bytes of all objects, garbage included.
+func heap() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }
 
 // TestBudgetLetsTheOldestOn: two shares that both want more than is left do not wait for each other, and those who wait are served in order.

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -22,10 +23,14 @@ const (
 //
 // The oldest of the shares that hold memory never waits, even if the budget is used up. So somebody always gets on, and two shares that both want
 // more cannot wait for each other. The others are served in the order in which they asked.
+//
+// Memory that a share gave back stays garbage until the next collection, which Go delays until the heap has doubled. So a budget collects garbage
+// itself each time that its shares have given back half of its bytes.
 type Budget struct {
 	mu      sync.Mutex
 	total   int64
 	used    int64
+	garbage int64    // what shares gave back since the last collection of this budget
 	holders []*Share // that hold more than what is free, the oldest first
 	waiting []*growth
 }
@@ -111,19 +116,34 @@ func (s *Share) Grow(ctx context.Context, bytes int64) error {
 	return err
 }
 
-// End gives the memory of the share back. The share may be used again.
+// End gives the memory of the share back, once that memory has been collected if much of it is garbage by now. The share may be used again.
 func (s *Share) End() {
 	if s == nil {
 		return
 	}
 	s.free = freeBytes
 	b := s.of
+	if b.mustCollect(s.held) {
+		runtime.GC()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= s.held
 	s.held = 0
 	b.holders = slices.DeleteFunc(b.holders, func(h *Share) bool { return h == s })
 	b.grantLocked()
+}
+
+// mustCollect counts so many bytes as garbage, and tells whether the caller has to collect garbage now.
+func (b *Budget) mustCollect(bytes int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.garbage += bytes
+	if b.garbage <= b.total/2 {
+		return false
+	}
+	b.garbage = 0
+	return true
 }
 
 // take grants memory at once where it can; otherwise the share has to wait for the returned growth.
