@@ -104,7 +104,18 @@ func lookExtlinuxDefault(s *diagnose.System) []diagnose.Finding {
 			Title:    fmt.Sprintf("Line %d of %s boots %s by default, which is neither a label of the file nor a kernel.", line, file, wanted),
 			Evidence: []diagnose.Evidence{config.FileEvidence(file, line, "DEFAULT "+wanted+"; the labels are "+strings.Join(labels[:min(len(labels), 8)], ", "))},
 			ByHand:   "Write one of the labels after DEFAULT.",
+			Repair:   firstLabel(file, labels),
 		}}
 	}
 	return nil
+}
+
+// firstLabel is the repair that makes the first entry of a menu of extlinux the default one; nil: the menu has no entry.
+func firstLabel(file string, labels []string) *diagnose.Repair {
+	if len(labels) == 0 || labels[0] == "" {
+		return nil
+	}
+	r := repairFiles(fmt.Sprintf("Write DEFAULT %s into %s.", labels[0], file), file)
+	r.Consent = diagnose.ConsentBoot
+	return mayLose(r, fmt.Sprintf("The machine boots %s by default. Someone may have meant another entry.", labels[0]))
 }

@@ -60,12 +60,16 @@ func lookBindSources(s *diagnose.System) []diagnose.Finding {
 			f.Title = fmt.Sprintf("Line %d of /etc/fstab shows %s at %s, and %s does not exist, so that systemd makes an empty folder there.", e.Line, source, e.Target, source)
 		}
 		if isBlocking(f.Severity) && !e.IsEssential() {
-			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Add nofail to the options of line %d of /etc/fstab, so that the boot goes on without it.", e.Line),
-				Consent: diagnose.ConsentFiles, Writes: []string{config.FstabPath}, Loses: losesMount(e.Target)}
+			f.Repair = addNofail(&e)
 		}
 		out = append(out, f)
 	}
 	return out
+}
+
+// addNofail is the repair that adds nofail to a line of /etc/fstab.
+func addNofail(e *config.FstabLine) *diagnose.Repair {
+	return mayLose(repairFiles(fmt.Sprintf("Add nofail to the options of line %d of /etc/fstab, so that the boot goes on without it.", e.Line), config.FstabPath), losesMount(e.Target))
 }
 
 // losesMount says what may be lost where the boot goes on without what belongs at a place.
@@ -96,10 +100,23 @@ func lookMissingFstab(s *diagnose.System) []diagnose.Finding {
 	if config.UnitEnabled(s.Files, "-.mount") || config.UnitFile(s.Files, "-.mount") != "" {
 		return nil
 	}
-	return []diagnose.Finding{{
+	f := diagnose.Finding{
 		ID: "fstab-missing", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.85,
 		Title:    "The file /etc/fstab does not name the root, so that it stays read-only and nothing else is mounted: " + text + ".",
 		Evidence: []diagnose.Evidence{config.FileEvidence(config.FstabPath, 0, text), config.FileEvidence(e.File, max(e.OptionsLine, e.Line), "the kernel is not told to mount the root for writing")},
 		ByHand:   fmt.Sprintf("Restore /etc/fstab from a backup, or write at least: UUID=%s / %s defaults 0 1.", root.UUID, root.FS),
-	}}
+	}
+	if RootLine(s) != "" {
+		f.Repair = mayLose(repairFiles("Write a line for the root into /etc/fstab.", config.FstabPath), "Other file systems that /etc/fstab named stay unmounted, and programs write into the empty folders in their place.")
+	}
+	return []diagnose.Finding{f}
+}
+
+// RootLine is the line of /etc/fstab that mounts the root for writing; empty where the line needs more than the device, such as a subvolume.
+func RootLine(s *diagnose.System) string {
+	root := config.RootDevice(s)
+	if root == nil || root.UUID == "" || !slices.Contains([]string{"ext2", "ext3", "ext4", "xfs"}, root.FS) {
+		return ""
+	}
+	return fmt.Sprintf("UUID=%s / %s defaults 0 1", root.UUID, root.FS)
 }

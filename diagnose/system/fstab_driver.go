@@ -50,6 +50,9 @@ func lookMountDrivers(s *diagnose.System) []diagnose.Finding {
 		default:
 			continue
 		}
+		if isBlocking(f.Severity) && !m.IsEssential() {
+			f.Repair = addNofail(m)
+		}
 		if !slices.ContainsFunc(out, func(other diagnose.Finding) bool { return other.Title == f.Title }) {
 			out = append(out, f)
 		}

@@ -33,6 +33,8 @@ func lookHidingMount(s *diagnose.System, e *config.FstabLine, _ []*diagnose.Devi
 			Title:    fmt.Sprintf("Line %d of /etc/fstab mounts an empty %s at %s, over %s and all else in that folder.", e.Line, e.Type, at, needed.path),
 			Evidence: []diagnose.Evidence{e.Evidence(), config.FileEvidence(needed.path, 0, "the mount hides it")},
 			ByHand:   "Remove the line, or mount at a folder that is empty.",
+			Repair: mayLose(repairFiles(fmt.Sprintf("Make line %d of /etc/fstab a comment.", e.Line), config.FstabPath),
+				fmt.Sprintf("What programs write below %s is kept on the disk again, and no longer in memory.", e.Target)),
 		}
 	}
 	return nil

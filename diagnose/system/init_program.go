@@ -74,6 +74,7 @@ func lookRootFolders(s *diagnose.System) []diagnose.Finding {
 	}
 	f.Title = fmt.Sprintf("The root lacks %s, where systemd mounts the file systems of the kernel, so that systemd stops.", strings.Join(missing, " and "))
 	f.ByHand = "Make the folders in the root, owned by root and with the mode 0755: mkdir " + strings.Join(missing, " ") + ". A copy of a system has to hold them as empty folders."
+	f.Repair = repairFiles("Make the folders "+strings.Join(missing, " and ")+".", missing...)
 	return []diagnose.Finding{f}
 }
 

@@ -29,6 +29,7 @@ func lookInittab(s *diagnose.System) []diagnose.Finding {
 		if fields[2] == "initdefault" && strings.Trim(fields[1], "06") == "" && fields[1] != "" {
 			f.Title = fmt.Sprintf("Line %d of %s makes run level %s the default one, which stops the machine.", i+1, inittabPath, fields[1])
 			f.Evidence = []diagnose.Evidence{config.FileEvidence(inittabPath, i+1, text)}
+			f.Repair = repairFiles(fmt.Sprintf("Make run level 3 the default one in line %d of %s.", i+1, inittabPath), inittabPath)
 			return []diagnose.Finding{f}
 		}
 		program, _ := config.CutField(fields[3])

@@ -76,6 +76,11 @@ func findLostShell(s *diagnose.System) []diagnose.Finding {
 		Evidence: []diagnose.Evidence{config.FileEvidence(sh, 0, why)},
 		ByHand:   "Install the package of the shell again, dash or bash, or make the link: ln -s dash /bin/sh.",
 	}
+	if _, err := s.Files.Stat(sh); config.IsNotExist(err) {
+		if other := ShellFor(s); other != "" {
+			f.Repair = repairFiles(fmt.Sprintf("Make %s a link to %s.", sh, path.Base(other)), sh)
+		}
+	}
 	uses := slices.ContainsFunc(config.ReadNetwork(s).Managers, func(m config.NetworkManager) bool {
 		return m.Enabled && (m.Name == "ifupdown" || m.Name == "ifcfg") && slices.ContainsFunc(m.Links, func(l config.NetworkLink) bool { return l.Active && l.Name != "lo" })
 	})
@@ -87,4 +92,14 @@ func findLostShell(s *diagnose.System) []diagnose.Finding {
 		f.Title = fmt.Sprintf("The shell %s does not start, so that nothing configures the network: ifup runs its commands by it. The reason: %s.", sh, why)
 	}
 	return []diagnose.Finding{f}
+}
+
+// ShellFor is a program that a lost /bin/sh can lead to: a shell that starts and that knows the language of scripts. Empty: the system has none.
+func ShellFor(s *diagnose.System) string {
+	for _, name := range []string{"/bin/dash", "/bin/bash", "/bin/busybox"} {
+		if s.Files.Exists(name) && brokenProgram(s, name) == "" {
+			return name
+		}
+	}
+	return ""
 }

@@ -105,11 +105,14 @@ func findNetworkUnits(s *diagnose.System, n *config.Network) []diagnose.Finding 
 			}
 		}
 		evidence := []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value+": "+text)}
+		mend := dropSetting(at)
 		if masked != "" {
 			evidence[0] = config.FileEvidence(masked, 0, "it masks the unit")
+			mend = dropMask(masked)
 		}
 		if _, err := s.Files.Lstat(netplanGenerator); text == "" && m.Name == "netplan" && err == nil {
 			if why := brokenProgram(s, netplanGenerator); why != "" {
+				mend = nil
 				text, evidence = "systemd runs "+netplanGenerator+" before it, and that does not start: "+why, []diagnose.Evidence{config.FileEvidence(netplanGenerator, 0, why)}
 			}
 		}
@@ -122,6 +125,7 @@ func findNetworkUnits(s *diagnose.System, n *config.Network) []diagnose.Finding 
 			Title:    fmt.Sprintf("The unit %s does not start, so that %s configures no interface: %s.", unit, m.Name, text),
 			Evidence: evidence,
 			ByHand:   "Install the package that brings the file again, or correct the unit, and check it with systemd-analyze verify " + unit + ".",
+			Repair:   mend,
 		})
 	}
 	return out

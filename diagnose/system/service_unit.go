@@ -352,6 +352,7 @@ func lookManager(s *diagnose.System) []diagnose.Finding {
 	f.Title = fmt.Sprintf("Line %d of %s takes %s from systemd and all services, so that %s.", at.Line, at.File, name, effect)
 	f.Evidence = []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value)}
 	f.ByHand = fmt.Sprintf("Leave %s in CapabilityBoundingSet= of %s, or remove the line.", name, at.File)
+	f.Repair = dropSetting(at)
 	return []diagnose.Finding{f}
 }
 
@@ -417,5 +418,6 @@ func findSSHDUnit(s *diagnose.System) []diagnose.Finding {
 		Title:    fmt.Sprintf("The unit %s does not %s, because of %s: %s.", unit, verb, place(at.File, at.Line), text),
 		Evidence: []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value)},
 		ByHand:   "Correct the line, or remove the drop-in, and check the unit with systemd-analyze verify " + unit + ".",
+		Repair:   dropSetting(at),
 	}}
 }

@@ -244,17 +244,17 @@ func spanSeconds(text string) int {
 // lookShutdowns finds what each start runs and what switches the machine off or restarts it: units, rc.local, and jobs of cron.
 func lookShutdowns(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
-	add := func(what, command, byHand string, evidence ...diagnose.Evidence) {
+	add := func(what, command, byHand string, mend *diagnose.Repair, evidence ...diagnose.Evidence) {
 		out = append(out, diagnose.Finding{
 			ID: "shutdown-at-boot", Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.85,
 			Title:    fmt.Sprintf("Each start of the system runs %s, and its command %q stops or restarts the machine.", what, command),
-			Evidence: evidence, ByHand: byHand,
+			Evidence: evidence, ByHand: byHand, Repair: mend,
 		})
 	}
 	if config.ManagerOf(s.Files) == config.SystemdManager {
 		for _, l := range startedUnits(s.Files) {
 			if command, at := unitStop(s.Files, l.Unit); command != "" {
-				add("the unit "+l.Unit, command, "Disable the unit: systemctl disable "+l.Unit+".", config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value), config.FileEvidence(l.Path, 0, l.By+" starts the unit"))
+				add("the unit "+l.Unit, command, "Disable the unit: systemctl disable "+l.Unit+".", dropStart(l.Unit, l.Path), config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value), config.FileEvidence(l.Path, 0, l.By+" starts the unit"))
 			}
 		}
 	}
@@ -265,7 +265,7 @@ func lookShutdowns(s *diagnose.System) []diagnose.Finding {
 		}
 		lines := s.Files.Lines(file)
 		if line, command := scriptStop(lines); command != "" {
-			add(file, command, fmt.Sprintf("Remove line %d of %s.", line, file), config.FileEvidence(file, line, lines[line-1]))
+			add(file, command, fmt.Sprintf("Remove line %d of %s.", line, file), dropCommand(file, line), config.FileEvidence(file, line, lines[line-1]))
 			break // one of the two mostly is a link to the other
 		}
 	}
@@ -274,10 +274,15 @@ func lookShutdowns(s *diagnose.System) []diagnose.Finding {
 	}
 	for _, job := range frequentJobs(s.Files) {
 		if _, command := scriptStop([]string{job.command}); command != "" {
-			add(fmt.Sprintf("line %d of %s", job.line, job.file), command, fmt.Sprintf("Correct or remove line %d of %s.", job.line, job.file), config.FileEvidence(job.file, job.line, job.text))
+			add(fmt.Sprintf("line %d of %s", job.line, job.file), command, fmt.Sprintf("Correct or remove line %d of %s.", job.line, job.file), dropCommand(job.file, job.line), config.FileEvidence(job.file, job.line, job.text))
 		}
 	}
 	return out
+}
+
+// dropCommand is the repair that makes a line of a script, or of a table of cron, a comment.
+func dropCommand(file string, line int) *diagnose.Repair {
+	return mayLose(repairFiles(fmt.Sprintf("Make line %d of %s a comment.", line, file), file), fmt.Sprintf("Line %d of %s no longer does what it was written for.", line, file))
 }
 
 // harmlessCommands succeed wherever they run.
@@ -413,6 +418,7 @@ func lookWaitingUnits(s *diagnose.System) []diagnose.Finding {
 				Title:    fmt.Sprintf("The unit %s waits without a time limit for %s, which no device of the machine has, and %s waits for the unit.", l.Unit, device, before),
 				Evidence: []diagnose.Evidence{config.FileEvidence(set.File, set.Line, set.Key+"="+set.Value), config.FileEvidence(l.Path, 0, l.By+" starts the unit")},
 				ByHand:   "Attach the device, or disable the unit: systemctl disable " + l.Unit + ". TimeoutStartSec= bounds how long a unit waits.",
+				Repair:   dropStart(l.Unit, l.Path),
 			})
 			break
 		}

@@ -75,6 +75,7 @@ func menuRows() []tableRow {
 		{finding: "grub-config-empty", consent: boot, change: checkMenuTool, menu: always, does: anew},
 		{finding: "grub-config-invalid", consent: boot, change: checkMenuTool, menu: always, does: anew},
 		{finding: "grub-search-missing", consent: boot, change: checkMenuTool, menu: always, does: anew},
+		{finding: "extlinux-default-missing", consent: boot, change: chooseFirstLabel, does: "makes the first entry the default one"},
 		{finding: "grub-menu-waits", consent: boot, change: endWaiting, does: "writes a timeout of 5 seconds"},
 		{finding: "grub-stub-search-missing", consent: boot, change: correctStub, does: "writes the UUID of the file system that holds /boot into the line of the stub"},
 	}
@@ -103,6 +104,17 @@ func chooseEntry(_ context.Context, c *repairCase) error {
 		return c.setWord(path.Join(path.Dir(path.Dir(e.File)), "loader.conf"), "default", id)
 	}
 	return c.setWord(e.File, "DEFAULT", e.ID)
+}
+
+// chooseFirstLabel makes the first entry of a menu of extlinux the default one.
+func chooseFirstLabel(_ context.Context, c *repairCase) error {
+	file := c.firstEvidence().Path
+	for _, line := range c.system.Files.Lines(file) {
+		if key, label := config.CutField(line); strings.EqualFold(key, "label") {
+			return c.setWord(file, "DEFAULT", strings.TrimSpace(label))
+		}
+	}
+	return c.unsupported("%s has no entry", file)
 }
 
 func writeEntries(_ context.Context, c *repairCase) error {

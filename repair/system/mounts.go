@@ -33,6 +33,9 @@ func mountRows() []tableRow {
 			does: "names the subvolume that holds the system, or the one that is named after the place, or adds `nofail,x-systemd.device-timeout=10s`"},
 		{finding: "fstab-root-read-only", consent: files, change: removeReadOnly, does: "removes the option `ro` of the root"},
 		{finding: "fstab-bind-source-missing", consent: files, change: addNofail, does: "adds `nofail`"},
+		{finding: "fstab-driver-unavailable", consent: files, change: addNofail, does: "adds `nofail`"},
+		{finding: "fstab-hides-system", consent: files, change: repeatComments, does: "makes the line a comment"},
+		{finding: "fstab-missing", consent: files, change: writeRootLine, does: "writes a line with the UUID of the root; other lines are lost"},
 		{finding: "fstab-network-mount", consent: files, change: addNetworkOptions, does: "adds `nofail,_netdev`"},
 	}
 }
@@ -66,6 +69,19 @@ func addNofail(_ context.Context, c *repairCase) error {
 	return c.editLine(fstabPath, c.firstEvidence().Line, func(line string) string {
 		return editField(line, 3, func(list string) string { return addOptions(list, "nofail") })
 	})
+}
+
+// writeRootLine writes a line for the root into an /etc/fstab that has none.
+func writeRootLine(_ context.Context, c *repairCase) error {
+	line := rules.RootLine(c.system)
+	if line == "" {
+		return c.unsupported("the root needs more than a UUID in /etc/fstab, such as a subvolume; restore the file from a backup")
+	}
+	text, err := c.readOptional(fstabPath)
+	if err != nil {
+		return err
+	}
+	return c.write(fstabPath, appendLine(text, line))
 }
 
 // correctContainer lets a line of /etc/crypttab name the only container that no line names, or lets the boot go on without one.

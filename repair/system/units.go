@@ -7,6 +7,7 @@ import (
 
 	"salvor/diagnose"
 	"salvor/diagnose/config"
+	rules "salvor/diagnose/system"
 )
 
 // systemRows repair what the init system needs to reach its default target.
@@ -14,10 +15,16 @@ func systemRows() []tableRow {
 	files := diagnose.ConsentFiles
 	return []tableRow{
 		{finding: "usr-link-missing", consent: files, change: restoreUsrLink, does: "makes the link, such as /lib to usr/lib"},
+		{finding: "root-folder-missing", consent: files, change: makeRootFolders, does: "makes the folders"},
 		{finding: "init-missing", consent: files, change: restoreInit, does: "makes the link to systemd"},
 		{finding: "init-not-executable", consent: files, change: executeInit, does: "gives the program the mode 0755"},
 		{finding: "machine-id-invalid", consent: files, change: emptyMachineID, does: "empties /etc/machine-id, so that the next boot writes a new id"},
+		{finding: "sh-missing", consent: files, change: restoreShell, does: "makes /bin/sh a link to dash, bash or busybox"},
+		{finding: "inittab-invalid", consent: files, change: setRunLevel, does: "makes 3 the default run level"},
+		{finding: "manager-setting-invalid", consent: files, change: switchOff, does: "makes the line a comment"},
 		{finding: "unit-masked", consent: files, change: removeEvidence, does: "removes the mask"},
+		{finding: "unit-waits-at-boot", consent: files, change: switchOff, does: "removes the link by which the unit starts"},
+		{finding: "shutdown-at-boot", consent: files, change: switchOff, does: "removes the link by which the unit starts, or makes the line a comment"},
 		{finding: "default-target-missing", consent: files, change: restoreTarget, does: "lets default.target lead to multi-user.target"},
 		{finding: "default-target-rescue", consent: files, change: restoreTarget, does: "lets default.target lead to multi-user.target"},
 		{finding: "default-target-masked", consent: files, change: restoreTarget, does: "lets default.target lead to multi-user.target"},
@@ -50,6 +57,41 @@ func restoreInit(_ context.Context, c *repairCase) error {
 		}
 	}
 	return c.unsupported("the program of systemd does not exist; install its package again")
+}
+
+func makeRootFolders(_ context.Context, c *repairCase) error {
+	for _, e := range c.finding.Evidence {
+		if err := c.editor.Mkdir(e.Path); err != nil {
+			return err
+		}
+	}
+	c.reload()
+	return nil
+}
+
+func restoreShell(_ context.Context, c *repairCase) error {
+	shell := rules.ShellFor(c.system)
+	if shell == "" {
+		return c.unsupported("the system has no other shell; install the package of its shell again")
+	}
+	return c.makeLink(c.firstEvidence().Path, path.Base(shell))
+}
+
+func setRunLevel(_ context.Context, c *repairCase) error {
+	at := c.firstEvidence()
+	return c.editLine(at.Path, at.Line, func(line string) string { return editColumn(line, 1, "3") })
+}
+
+// switchOff removes the link of a unit that the repair names, or makes the line of the first evidence a comment. The rule may name another line or
+// link then, until the system has none.
+func switchOff(_ context.Context, c *repairCase) error {
+	return c.untilGone(func() error {
+		at, name := c.firstEvidence(), c.finding.Repair.Writes[0]
+		if name != at.Path || at.Line == 0 {
+			return c.removeFile(name)
+		}
+		return c.editText(name, func(text string) string { return commentLines(text, at.Line) })
+	})
 }
 
 func executeInit(_ context.Context, c *repairCase) error {
