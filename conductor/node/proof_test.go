@@ -86,6 +86,12 @@ func TestVerdictOfAProof(t *testing.T) {
 	}
 }
 
+// panics has the machine's kernel panic after the login.
+func panics(t *testing.T, w *consoleWorld) {
+	w.says("\n" + panicText)
+	w.awaitLog(t, loginText+"\n"+panicText)
+}
+
 // TestDiagnoseSaysThatAMachineWorks: the login on a console proves that the machine works, until something else may have booted.
 func TestDiagnoseSaysThatAMachineWorks(t *testing.T) {
 	t.Parallel()
@@ -97,7 +103,7 @@ func TestDiagnoseSaysThatAMachineWorks(t *testing.T) {
 		"a login":                     {want: diagnose.Works},
 		"a login and an examination":  {args: metal.DiagnoseArgs{Reboot: true}, want: diagnose.Works},
 		"a login and a kept rescue":   {args: metal.DiagnoseArgs{Reboot: true, KeepRescue: true}, want: diagnose.Works},
-		"a panic behind it":           {then: func(_ *testing.T, w *consoleWorld) { w.says("\n" + panicText) }, want: diagnose.CauseFound},
+		"a panic behind it":           {then: panics, want: diagnose.CauseFound},
 		"a restart that says nothing": {then: restartsUnseen, want: diagnose.NothingFound},
 		"a line that was closed":      {then: losesTheLine, want: diagnose.NothingFound},
 		"a ramdisk that came between": {then: func(t *testing.T, w *consoleWorld) { w.enters(t, metal.RescueWait); w.enters(t, metal.Active) }, want: diagnose.NothingFound},
