@@ -133,6 +133,39 @@ func bootSituations() []Situation {
 			change: func(_ *testing.T, m machine) { m.link("/etc/systemd/system/systemd-journald.service", "/dev/null") }},
 		{Name: "a library of an auditor breaks each program", layout: "debian-bios/preload-library-broken/beside a whole library", Finds: []string{"preload-library-broken"}, Touches: []string{"/etc/ld.so.preload"},
 			Loses: map[string]string{"preload-library-broken": "libmonitor"}, Why: "the library kept a record of what runs"},
+		{Name: "a job switches the machine off on purpose", layout: "debian-bios", Finds: []string{"shutdown-at-boot"}, Touches: []string{"/etc/cron.d/off"},
+			Loses: map[string]string{"shutdown-at-boot": "what it was written for"}, Why: "the job may have saved power",
+			change: func(_ *testing.T, m machine) {
+				enableUnit(m, "cron.service")
+				m.write("/etc/cron.d/off", "SHELL=/bin/sh\n*/5 * * * * root /usr/sbin/shutdown -h now\n0 3 * * * root /usr/local/sbin/backup\n")
+			}},
+		{Name: "a unit waits for the disk of a backup", layout: "debian-bios", Finds: []string{"unit-waits-at-boot"}, Touches: []string{"removes /etc/systemd/system/sysinit.target.wants/wait.service"},
+			Loses: map[string]string{"unit-waits-at-boot": "what it was made for"}, Why: "without the unit, services start before their data are there",
+			change: func(_ *testing.T, m machine) {
+				m.write("/etc/systemd/system/wait.service", "[Unit]\nDefaultDependencies=no\nBefore=sysinit.target\n[Service]\nType=oneshot\nExecStart=/bin/sh -c \"until [ -b /dev/disk/by-label/BACKUP ]; do sleep 2; done\"\n")
+				m.link("/etc/systemd/system/sysinit.target.wants/wait.service", "../wait.service")
+			}},
+		{Name: "somebody hardened sshd too much", layout: "debian-bios", Finds: []string{"sshd-unit-invalid"}, Touches: []string{"/etc/systemd/system/ssh.service.d/hardening.conf"},
+			Loses: map[string]string{"sshd-unit-invalid": "ProtectHome="}, Why: "the homes were to be hidden from sshd",
+			change: func(_ *testing.T, m machine) {
+				m.write("/etc/systemd/system/ssh.service.d/hardening.conf", "[Service]\nProtectHome=yes\nNoNewPrivileges=no\n")
+			}},
+		{Name: "a copy of the unit of sshd is wrong", layout: "debian-bios", Finds: []string{"sshd-unit-invalid"}, Why: "a unit without this line may not start at all, or start something else",
+			change: func(_ *testing.T, m machine) {
+				m.write("/etc/systemd/system/ssh.service", "[Service]\nType=notify\nExecStart=/opt/ssh/sbin/sshd -D\n[Install]\nWantedBy=multi-user.target\n")
+			}},
+		{Name: "the only record of all mounts is lost", layout: "debian-bios", Finds: []string{"fstab-missing"}, Touches: []string{"/etc/fstab"},
+			Loses: map[string]string{"fstab-missing": "stay unmounted"}, Why: "a database starts in an empty folder",
+			change: func(_ *testing.T, m machine) {
+				m.write("/etc/fstab", "# lost\n")
+				m.addDisk("ext4", dataUUID, nil)
+			}},
+		{Name: "the driver of a mount is forbidden on purpose", layout: "debian-uefi", Finds: []string{"fstab-driver-unavailable"}, Touches: []string{"/etc/fstab"},
+			Loses: map[string]string{"fstab-driver-unavailable": "Programs that store data below"}, Never: []string{"modprobe"}, Why: "the list of forbidden modules is a policy of the site",
+			change: func(_ *testing.T, m machine) {
+				m.write("/usr/lib/modules/"+debian12+"/modules.builtin", "kernel/fs/nls/nls_base.ko\n")
+				m.write("/etc/modprobe.d/cis.conf", "install vfat /bin/false\n")
+			}},
 		{Name: "the policy of SELinux is lost, and another one is there", layout: "rhel-lvm", Finds: []string{"selinux-policy-missing"}, Touches: []string{"/etc/selinux/config"},
 			Loses: map[string]string{"selinux-policy-missing": "targeted"}, Why: "the other policy may forbid less",
 			change: func(_ *testing.T, m machine) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,7 +35,6 @@ var sampled = []struct {
 func TestSample(t *testing.T) {
 	c := newSample(t)
 	defer c.stopWorkers()
-	l := Layouts()[0]
 	lap := newLap(t)
 	base := c.debianDisk(t)
 	lap("the Debian is installed")
@@ -42,41 +42,67 @@ func TestSample(t *testing.T) {
 	for _, s := range sampled {
 		t.Run(s.fault, func(t *testing.T) {
 			examined++
-			k := Case{Name: s.fault, Kind: Single, Layout: l, Faults: []Fault{faultNamed(s.fault)}}
-			dir := must.Get(os.MkdirTemp(c.dir, "case-"))(t)
-			defer os.RemoveAll(dir)
-			c.spoil(t, k, base, dir)
-			lap := newLap(t)
-			before := fileSum(t, disk(dir, 0))
-			answer, _ := c.look(t, l, Hardware{}, "examiner-1", diskFiles(dir, l, 0), "", "")
-			if fileSum(t, disk(dir, 0)) != before {
-				t.Error("the examination changed the disk")
-			}
-			var report diagnose.Report
-			report.Add(answer)
-			report.Judge()
-			var r Result
-			r.take(report)
-			lap(fmt.Sprintf("examined in %.1f s: %s, findings %q", r.Seconds, r.Cause, r.Named))
-			if mark := JudgeResult(k, r); mark != Right {
-				t.Errorf("%s: %s %s; findings %q, gaps %q", mark, r.Outcome, r.Cause, r.Named, r.Gaps)
-			}
-			if !s.mended {
-				return
-			}
-			findings := repairable(report.Findings, k.Faults[0].IDs)
-			if len(findings) == 0 {
-				t.Fatal("the report proposes no repair")
-			}
-			if err := c.mend(t, l, Hardware{}, "examiner-1", dir, findings, ""); err != nil {
-				t.Error(err)
-			}
-			lap("repaired, undone, repaired and booted")
+			c.tryOnSample(t, base, faultNamed(s.fault), s.mended)
 		})
 	}
 	if examined == 0 {
 		t.Error("no fault was examined")
 	}
+}
+
+// TestMendedFaults repairs each of MendedFaults as TestSample does. SALVOR_ONLY is a regular expression of names.
+func TestMendedFaults(t *testing.T) {
+	if os.Getenv("SALVOR_SOAK") == "" {
+		t.Skip("it takes half an hour: SALVOR_SOAK=1")
+	}
+	only := regexp.MustCompile(os.Getenv("SALVOR_ONLY"))
+	c := newSample(t)
+	defer c.stopWorkers()
+	base := c.debianDisk(t)
+	proven := 0
+	for _, f := range MendedFaults() {
+		if only.MatchString(f.Name) && t.Run(f.Name, func(t *testing.T) { c.tryOnSample(t, base, f, true) }) {
+			proven++
+		}
+	}
+	t.Logf("%d repairs are proven", proven)
+}
+
+// tryOnSample puts a fault on a copy of a raw disk and has the ramdisk examine the copy. Where the fault is to be mended, the ramdisk repairs it and
+// undoes that byte for byte, and the system that is repaired once more boots to a login over ssh.
+func (c *corpus) tryOnSample(t *testing.T, base string, f Fault, mended bool) {
+	t.Helper()
+	l := Layouts()[0]
+	k := Case{Name: f.Name, Kind: Single, Layout: l, Faults: []Fault{f}}
+	dir := must.Get(os.MkdirTemp(c.dir, "case-"))(t)
+	defer os.RemoveAll(dir)
+	c.spoil(t, k, base, dir)
+	lap := newLap(t)
+	before := fileSum(t, disk(dir, 0))
+	answer, _ := c.look(t, l, Hardware{}, "examiner-1", diskFiles(dir, l, 0), "", "")
+	if fileSum(t, disk(dir, 0)) != before {
+		t.Error("the examination changed the disk")
+	}
+	var report diagnose.Report
+	report.Add(answer)
+	report.Judge()
+	var r Result
+	r.take(report)
+	lap(fmt.Sprintf("examined in %.1f s: %s, findings %q", r.Seconds, r.Cause, r.Named))
+	if mark := JudgeResult(k, r); mark != Right {
+		t.Errorf("%s: %s %s; findings %q, gaps %q", mark, r.Outcome, r.Cause, r.Named, r.Gaps)
+	}
+	if !mended {
+		return
+	}
+	findings := repairable(report.Findings, k.Faults[0].IDs)
+	if len(findings) == 0 {
+		t.Fatal("the report proposes no repair")
+	}
+	if err := c.mend(t, l, Hardware{}, "examiner-1", dir, findings, ""); err != nil {
+		t.Error(err)
+	}
+	lap("repaired, undone, repaired and booted")
 }
 
 // newSample is a corpus with a ramdisk and keys. The caller stops its workers.
