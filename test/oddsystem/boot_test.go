@@ -11,8 +11,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,8 +90,9 @@ func (w *world) bootTruth(i installation, change func(place string) error, truth
 	return w.start(i, disk, truth, nil)
 }
 
-// start starts a machine from a disk, until its owner has come in over ssh, or nobody will. Then it calls reached, while the machine runs.
-func (w *world) start(i installation, disk string, truth Truth, reached func()) error {
+// start starts a machine from a disk, until its owner has come in over ssh, or nobody will. Then it calls reached, while the machine runs. more are
+// further arguments of QEMU.
+func (w *world) start(i installation, disk string, truth Truth, reached func(), more ...string) error {
 	port, err := freePort()
 	if err != nil {
 		return err
@@ -103,6 +104,7 @@ func (w *world) start(i installation, disk string, truth Truth, reached func()) 
 	defer master.Close()
 	args := append(slices.Clone(machineArguments), "-drive", "file="+disk+",format=raw,if=virtio,cache=unsafe",
 		"-netdev", fmt.Sprintf("user,id=net,net=192.0.2.0/24,host=192.0.2.1,hostfwd=tcp:127.0.0.1:%d-192.0.2.10:22", port))
+	args = append(args, more...)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
@@ -203,7 +205,8 @@ func freePort() (int, error) {
 }
 
 // touchedByBoot are the files and folders that the unchanged system reads while it starts. Before the start, all have a time of access that is long
-// past, so that the kernel notes each access. The initramfs mounts the root for writing, because nothing is noted before that.
+// past, so that the kernel notes each access. The initramfs mounts the root for writing, because nothing is noted before that. What firmware and GRUB
+// read is in QEMU's trace.
 func (w *world) touchedByBoot(i installation) (*touched, error) {
 	disk, err := w.copyDisk(i)
 	if err != nil {
@@ -229,14 +232,22 @@ func (w *world) touchedByBoot(i installation) (*touched, error) {
 	}
 	truth := Truth{}
 	// The kernel writes times of access to the disk within this time.
-	if err := w.start(i, disk, truth, func() { time.Sleep(15 * time.Second) }); err != nil {
+	trace := filepath.Join(filepath.Dir(disk), "trace")
+	if err := w.start(i, disk, truth, func() { time.Sleep(15 * time.Second) }, "-trace", "blk_co_preadv", "-D", trace); err != nil {
 		return nil, err
 	}
 	if said, ok := truth["reach"]; !ok || said != "" {
 		return nil, fmt.Errorf("%s does not start without a change: %v", i.name, truth)
 	}
 	out := newTouched()
+	reads, err := readsOf(trace)
+	if err != nil {
+		return nil, err
+	}
 	return out, edit(disk, func(place string) error {
+		if err := out.addRead(place, reads); err != nil {
+			return err
+		}
 		return filepath.WalkDir(place, func(at string, e fs.DirEntry, err error) error {
 			var st unix.Stat_t
 			if err := errors.Join(err, unix.Lstat(at, &st)); err != nil {
@@ -255,10 +266,64 @@ func (w *world) touchedByBoot(i installation) (*touched, error) {
 	})
 }
 
-// bootSees says whether a start may see a change. GRUB knows no owners and modes, and neither firmware nor kernel reads the two files beside a kernel.
+// bootSees says whether a start may see a change. GRUB knows no owners and modes, and a file below /boot that GRUB does not read changes nothing.
 func bootSees(boot *touched, c odd.SystemChange) bool {
-	if name := path.Base(c.Path); strings.HasPrefix(c.Path, "boot/") {
-		return c.Kind != odd.ChangeMode && c.Kind != odd.ChangeOwner && !strings.HasPrefix(name, "config-") && !strings.HasPrefix(name, "System.map-")
+	if strings.HasPrefix(c.Path, "boot/") {
+		return c.Kind != odd.ChangeMode && c.Kind != odd.ChangeOwner && boot.Paths[c.Path]
 	}
 	return boot.by(c)
+}
+
+// span is a part of a disk, in bytes: from its first byte up to the one behind its last byte.
+type span struct{ from, to int64 }
+
+// readsOf are the parts of its disk that a machine read, by the lines of QEMU's trace: "blk_co_preadv blk 0x.. bs 0x.. offset 1024 bytes 512 flags 0x0".
+func readsOf(trace string) ([]span, error) {
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		return nil, err
+	}
+	var out []span
+	for line := range strings.SplitSeq(string(text), "\n") {
+		var from, size int64
+		if _, said, found := strings.Cut(line, " offset "); found {
+			if _, err := fmt.Sscanf(said, "%d bytes %d", &from, &size); err == nil {
+				out = append(out, span{from, from + size})
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("QEMU's trace has no read of a disk")
+	}
+	return out, nil
+}
+
+// extentLine is a line of filefrag -v with an extent: "   0:        0..       9:      34816..     34825:     10:             last,eof".
+var extentLine = regexp.MustCompile(`^ *[0-9]+: +[0-9]+\.\. *[0-9]+: +([0-9]+)\.\. *([0-9]+):`)
+
+// addRead adds the files below /boot of which a machine read a part. place is where the root of its disk is mounted.
+func (t *touched) addRead(place string, reads []span) error {
+	const block = 4096
+	return filepath.WalkDir(filepath.Join(place, "boot"), func(at string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		out, err := exec.Command("filefrag", "-v", fmt.Sprint("-b", block), at).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("filefrag: %w: %s", err, out)
+		}
+		for line := range strings.SplitSeq(string(out), "\n") {
+			m := extentLine.FindStringSubmatch(line)
+			if m == nil {
+				continue
+			}
+			first, _ := strconv.ParseInt(m[1], 10, 64)
+			last, _ := strconv.ParseInt(m[2], 10, 64)
+			extent := span{rootStart + first*block, rootStart + (last+1)*block}
+			if slices.ContainsFunc(reads, func(r span) bool { return r.from < extent.to && extent.from < r.to }) {
+				t.Paths[strings.TrimPrefix(at, place+"/")] = true
+			}
+		}
+		return nil
+	})
 }
