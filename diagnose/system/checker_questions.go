@@ -116,7 +116,7 @@ func loaderChecker(what string, stage diagnose.Stage, severity diagnose.Severity
 	return checker{
 		id: what + "-load-failed", stage: stage, severity: severity, confidence: 0.9, refuses: "cannot load the program",
 		questions: func(s *diagnose.System) []diagnose.Question { return askLoader(s, programs(s)) },
-		supports:  supports, byHand: "Install the packages that bring the named libraries again, from a rescue with the same release.",
+		supports:  supports, loads: true, byHand: "Install the packages that bring the named libraries again, from a rescue with the same release.",
 	}
 }
 

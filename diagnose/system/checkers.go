@@ -26,6 +26,8 @@ type checker struct {
 	questions func(s *diagnose.System) []diagnose.Question
 	// accuses says whether a line of an answer names a fault; nil: each line does.
 	accuses *regexp.Regexp
+	// loads: the checker is the dynamic loader itself. Any other checker that could not be loaded says nothing about what it was to check.
+	loads bool
 	// supports lists the ids of rules that find the same faults.
 	supports []string
 	byHand   string
@@ -108,7 +110,7 @@ func (c *checker) judge(s *diagnose.System, a diagnose.Answer) *diagnose.Finding
 	if a.Trouble != "" || a.Exit <= 0 || a.Exit > endedBySignal && a.Exit <= endedBySignal+lastSignal {
 		return nil
 	}
-	if c.accuses == nil && unsureAnswer.MatchString(a.Output) {
+	if c.accuses == nil && unsureAnswer.MatchString(a.Output) || !c.loads && unloadedProgram.MatchString(a.Output) {
 		return nil
 	}
 	said := slices.DeleteFunc(diagnose.SplitLines(a.Output), func(line string) bool {
@@ -142,6 +144,9 @@ var hasWord = regexp.MustCompile(`[A-Za-z]{2}`)
 // unsureAnswer matches what programs say of the sandbox and not of the system: it has no network, no devices, no rights and little memory.
 var unsureAnswer = regexp.MustCompile(`(?i)operation not (permitted|supported)|protocol not supported|permission denied|read-only file system|not implemented|must be root|` +
 	`name resolution|name or service not known|cannot allocate|out of memory|no space left|temporarily unavailable|too many open files|netlink|/(proc|sys)/|no hostkeys available`)
+
+// unloadedProgram matches what the loaders of glibc and musl say where a program does not start, because a library is lost, broken or of another version.
+var unloadedProgram = regexp.MustCompile(`(?i)error while loading shared librar|error loading shared library|error relocating |symbol lookup error|version .* not found \(required by`)
 
 // namedLine matches a path with the number of a line: /etc/a:3, /etc/a line 3, /etc/a: line 3.
 var namedLine = regexp.MustCompile(`(/[A-Za-z0-9._/@+-]*[A-Za-z0-9_])(?::|:? line |:? near line )([0-9]{1,6})\b`)

@@ -362,6 +362,18 @@ func TestFindingsOfInfo(t *testing.T) {
 	}
 }
 
+// TestProgramsAreNoGaps: a large program that a start runs is no script, so that nobody has to read it as a text.
+func TestProgramsAreNoGaps(t *testing.T) {
+	in := debianBIOS()
+	const program, unit = "/usr/sbin/agent", "/etc/systemd/system/agent.service"
+	machine{in}.program(program, "\x7fELF"+strings.Repeat("x", 2*maxScript))
+	in.write(unit, "[Service]\nExecStart="+program+"\n")
+	in.link("/etc/systemd/system/multi-user.target.wants/agent.service", unit)
+	if _, gaps := diagnose.Run(Rules(), in.system()); hasGap(gaps, program) {
+		t.Errorf("%s, a program of %d bytes: want no gap, got %+v", program, 2*maxScript, gaps)
+	}
+}
+
 // TestUnexaminedFiles: what is no file, or too large, is a gap and no finding, and a line that was read of a large file is one.
 func TestUnexaminedFiles(t *testing.T) {
 	pipe := func(in *installed, name string) {

@@ -170,6 +170,9 @@ func commandStop(tree *diagnose.Tree, words []string) string {
 	if slices.Contains(shells, path.Base(script)) && len(words) > 1 && path.IsAbs(words[1]) {
 		script = words[1]
 	}
+	if !isScript(tree, script) {
+		return ""
+	}
 	head, whole, err := tree.ReadHead(script, maxScript)
 	if first, _, _ := strings.Cut(string(head), "\n"); err != nil || !whole || !strings.HasPrefix(first, "#!") ||
 		!slices.ContainsFunc(strings.Fields(first[2:]), func(word string) bool { return slices.Contains(shells, path.Base(word)) }) {
@@ -177,6 +180,18 @@ func commandStop(tree *diagnose.Tree, words []string) string {
 	}
 	_, command := scriptStop(diagnose.SplitLines(string(head)))
 	return command
+}
+
+// isScript says whether a file begins as a script does. Any other file is a program, whose size is no gap of an examination.
+func isScript(tree *diagnose.Tree, name string) bool {
+	file, err := config.OpenReadAt(tree, name)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	head := make([]byte, 2)
+	n, _ := file.ReadAt(head, 0)
+	return string(head[:n]) == "#!"
 }
 
 // shellText is the text that a command line gives to a shell by -c; empty for others.
