@@ -33,32 +33,47 @@ func mayLose(r *diagnose.Repair, text string) *diagnose.Repair {
 	return r
 }
 
-// dropSetting is the repair that makes a setting of a drop-in, or of systemd's own configuration, a comment. The unit then has what its package says.
-// It is nil for a line of the unit itself, which may not start without the line.
-func dropSetting(at config.UnitLine) *diagnose.Repair {
-	isDropIn := strings.HasSuffix(at.File, ".conf") && strings.HasPrefix(at.File, "/etc/systemd/")
-	if !isDropIn || at.Line == 0 {
+// dropSetting is the repair that makes a setting of a drop-in, or of systemd's own configuration, a comment. The unit has what its package says after
+// that. The repair is nil for a line of the unit itself and for a command, without which the unit may not start, and for a drop-in that is a link,
+// because other units may share its file.
+func dropSetting(tree *diagnose.Tree, at config.UnitLine) *diagnose.Repair {
+	place, err := tree.Resolve(at.File)
+	isDropIn := strings.HasSuffix(at.File, ".conf") && strings.HasPrefix(at.File, "/etc/systemd/") && err == nil && place == at.File
+	if !isDropIn || at.Line == 0 || at.Key == "ExecStart" {
 		return nil
 	}
 	return mayLose(repairFiles(fmt.Sprintf("Make line %d of %s a comment.", at.Line, at.File), at.File),
 		fmt.Sprintf("The setting %s= of %s no longer holds. Someone may have made it on purpose.", at.Key, at.File))
 }
 
-// dropMask is the repair that removes the mask of a unit. It is nil for a mask that only the running system has, or that a package brings.
-func dropMask(at string) *diagnose.Repair {
-	if !strings.HasPrefix(at, "/etc/systemd/system/") {
+// dropMasks is the repair that removes the masks of units. The repair is nil for a mask outside of the system's own configuration.
+func dropMasks(masks ...string) *diagnose.Repair {
+	if slices.ContainsFunc(masks, func(at string) bool { return !strings.HasPrefix(at, "/etc/systemd/system/") }) {
 		return nil
 	}
-	return mayLose(repairFiles("Remove "+at+".", at), "The unit starts again. Someone may have masked it on purpose.")
+	return mayLose(repairFiles("Remove "+strings.Join(masks, " and ")+".", masks...), "The unit starts again. Someone may have masked it on purpose.")
 }
 
-// dropStart is the repair that removes the link by which a start of the system starts a unit. It is nil for a link that a package brings.
-func dropStart(unit, link string) *diagnose.Repair {
-	if !strings.HasPrefix(link, "/etc/systemd/system/") {
+// dropStart is the repair that removes the link by which a start of the system starts a unit. The repair is nil for a link that a package brings, and
+// for a unit that another link or another unit starts too.
+func dropStart(tree *diagnose.Tree, unit, link string) *diagnose.Repair {
+	if !strings.HasPrefix(link, "/etc/systemd/system/") || isWantedBeside(tree, unit, link) {
 		return nil
 	}
 	return mayLose(repairFiles(fmt.Sprintf("Remove %s, so that no start of the system starts %s.", link, unit), link),
 		fmt.Sprintf("The unit %s no longer does what it was made for.", unit))
+}
+
+// isWantedBeside says whether anything but a link starts a unit: another link, or a setting of a unit that a usual start runs.
+func isWantedBeside(tree *diagnose.Tree, unit, link string) bool {
+	if slices.ContainsFunc(config.UnitLinks(tree), func(l config.UnitLink) bool { return l.Unit == unit && l.Path != link }) {
+		return true
+	}
+	return slices.ContainsFunc(startedUnits(tree), func(l config.UnitLink) bool {
+		return l.Unit != unit && slices.ContainsFunc(config.UnitLines(tree, l.Unit), func(line config.UnitLine) bool {
+			return slices.Contains([]string{"Wants", "Requires", "BindsTo", "Upholds"}, line.Key) && slices.Contains(strings.Fields(line.Value), unit)
+		})
+	})
 }
 
 // repairFiles is a repair that changes files and loses nothing.

@@ -104,18 +104,28 @@ func lookExtlinuxDefault(s *diagnose.System) []diagnose.Finding {
 			Title:    fmt.Sprintf("Line %d of %s boots %s by default, which is neither a label of the file nor a kernel.", line, file, wanted),
 			Evidence: []diagnose.Evidence{config.FileEvidence(file, line, "DEFAULT "+wanted+"; the labels are "+strings.Join(labels[:min(len(labels), 8)], ", "))},
 			ByHand:   "Write one of the labels after DEFAULT.",
-			Repair:   firstLabel(file, labels),
+			Repair:   otherLabel(s, file),
 		}}
 	}
 	return nil
 }
 
-// firstLabel is the repair that makes the first entry of a menu of extlinux the default one; nil: the menu has no entry.
-func firstLabel(file string, labels []string) *diagnose.Repair {
-	if len(labels) == 0 || labels[0] == "" {
+// otherLabel is the repair that makes an entry of extlinux's menu the default one. The repair is nil for a menu without an entry that is whole.
+func otherLabel(s *diagnose.System, file string) *diagnose.Repair {
+	label := WholeLabel(s, file)
+	if label == "" {
 		return nil
 	}
-	r := repairFiles(fmt.Sprintf("Write DEFAULT %s into %s.", labels[0], file), file)
+	r := repairFiles(fmt.Sprintf("Write DEFAULT %s into %s.", label, file), file)
 	r.Consent = diagnose.ConsentBoot
-	return mayLose(r, fmt.Sprintf("The machine boots %s by default. Someone may have meant another entry.", labels[0]))
+	return mayLose(r, fmt.Sprintf("The machine boots %s by default. Someone may have meant another entry.", label))
+}
+
+// WholeLabel is the label of the first entry of extlinux's menu whose kernel and initramfs are whole, as far as can be seen; empty if no entry is.
+func WholeLabel(s *diagnose.System, file string) string {
+	e := newEntryChecker(s).wholeEntry(loadEntries(s), &loadEntry{})
+	if e == nil || e.File != file {
+		return ""
+	}
+	return e.ID
 }

@@ -107,15 +107,16 @@ func lookMissingFstab(s *diagnose.System) []diagnose.Finding {
 		ByHand:   fmt.Sprintf("Restore /etc/fstab from a backup, or write at least: UUID=%s / %s defaults 0 1.", root.UUID, root.FS),
 	}
 	if RootLine(s) != "" {
-		f.Repair = mayLose(repairFiles("Write a line for the root into /etc/fstab.", config.FstabPath), "Other file systems that /etc/fstab named stay unmounted, and programs write into the empty folders in their place.")
+		f.Repair = mayLose(repairFiles("Write a line for the root into /etc/fstab.", config.FstabPath), "The root is mounted for writing, which someone may have kept it from on purpose. Other file systems that /etc/fstab named stay unmounted, so that programs write into empty folders.")
 	}
 	return []diagnose.Finding{f}
 }
 
-// RootLine is the line of /etc/fstab that mounts the root for writing; empty where the line needs more than the device, such as a subvolume.
+// RootLine is the line of /etc/fstab that mounts the root for writing. The line is empty where the root needs more than its device, such as a
+// subvolume, and where /etc/fstab is a link.
 func RootLine(s *diagnose.System) string {
 	root := config.RootDevice(s)
-	if root == nil || root.UUID == "" || !slices.Contains([]string{"ext2", "ext3", "ext4", "xfs"}, root.FS) {
+	if info, err := s.Files.Lstat(config.FstabPath); root == nil || root.UUID == "" || err == nil && !info.Mode().IsRegular() || !slices.Contains([]string{"ext2", "ext3", "ext4", "xfs"}, root.FS) {
 		return ""
 	}
 	return fmt.Sprintf("UUID=%s / %s defaults 0 1", root.UUID, root.FS)

@@ -154,6 +154,34 @@ func bootSituations() []Situation {
 			change: func(_ *testing.T, m machine) {
 				m.write("/etc/systemd/system/ssh.service", "[Service]\nType=notify\nExecStart=/opt/ssh/sbin/sshd -D\n[Install]\nWantedBy=multi-user.target\n")
 			}},
+		{Name: "services share a drop-in", layout: "debian-bios", Finds: []string{"sshd-unit-invalid"}, Why: "the other services would lose the setting too",
+			change: func(_ *testing.T, m machine) {
+				m.write("/usr/local/share/hardening.conf", "[Service]\nProtectHome=yes\n")
+				m.link("/etc/systemd/system/ssh.service.d/hardening.conf", "/usr/local/share/hardening.conf")
+				m.link("/etc/systemd/system/cron.service.d/hardening.conf", "/usr/local/share/hardening.conf")
+			}},
+		{Name: "two settings keep logins from sshd", layout: "debian-bios", Finds: []string{"sshd-unit-invalid"}, Why: "the plan would name one of them only",
+			change: func(_ *testing.T, m machine) {
+				m.write("/etc/systemd/system/ssh.service.d/hardening.conf", "[Service]\nProtectHome=yes\nPrivateNetwork=yes\n")
+			}},
+		{Name: "a reset of the command is followed by other settings", layout: "debian-bios", Finds: []string{"sshd-unit-invalid"}, Why: "the settings behind the reset are not its fault",
+			change: func(_ *testing.T, m machine) {
+				m.write("/etc/systemd/system/ssh.service.d/10-command.conf", "[Service]\nExecStart=\n")
+				m.write("/etc/systemd/system/ssh.service.d/90-hardening.conf", "[Service]\nIPAddressAllow=10.0.0.0/8\nIPAddressDeny=any\nNoNewPrivileges=no\n")
+			}},
+		{Name: "a line of rc.local ends a loop and stops the machine", layout: "debian-bios", Finds: []string{"shutdown-at-boot"}, Why: "without the end of the loop, the shell runs no line of the script",
+			change: func(_ *testing.T, m machine) {
+				m.program("/etc/rc.local", "#!/bin/sh\nfor m in loop dummy\ndo\n  modprobe $m\ndone; reboot\nexit 0\n")
+			}},
+		{Name: "another unit starts what stops the machine", layout: "debian-bios", Finds: []string{"shutdown-at-boot"}, Why: "without the link, the machine would stop all the same",
+			change: func(_ *testing.T, m machine) {
+				m.write("/etc/systemd/system/once.service", "[Service]\nType=oneshot\nExecStart=/usr/bin/systemctl --no-block reboot\n")
+				m.link("/etc/systemd/system/multi-user.target.wants/once.service", "../once.service")
+				m.write("/etc/systemd/system/app.service", "[Unit]\nWants=once.service\n[Service]\nExecStart=/usr/bin/sleep infinity\n")
+				m.link("/etc/systemd/system/multi-user.target.wants/app.service", "../app.service")
+			}},
+		{Name: "the record of all mounts lies elsewhere", layout: "debian-bios", Finds: []string{"fstab-missing"}, Why: "the file system with the record is not mounted",
+			change: func(_ *testing.T, m machine) { m.link("/etc/fstab", "/data/etc/fstab") }},
 		{Name: "the only record of all mounts is lost", layout: "debian-bios", Finds: []string{"fstab-missing"}, Touches: []string{"/etc/fstab"},
 			Loses: map[string]string{"fstab-missing": "stay unmounted"}, Why: "a database starts in an empty folder",
 			change: func(_ *testing.T, m machine) {

@@ -78,7 +78,7 @@ func findLostShell(s *diagnose.System) []diagnose.Finding {
 	}
 	if _, err := s.Files.Stat(sh); config.IsNotExist(err) {
 		if other := ShellFor(s); other != "" {
-			f.Repair = repairFiles(fmt.Sprintf("Make %s a link to %s.", sh, path.Base(other)), sh)
+			f.Repair = mayLose(repairFiles(fmt.Sprintf("Make %s a link to %s.", sh, path.Base(other)), sh), fmt.Sprintf("If the lost shell was not %s, a script that needs the lost one fails.", path.Base(other)))
 		}
 	}
 	uses := slices.ContainsFunc(config.ReadNetwork(s).Managers, func(m config.NetworkManager) bool {
@@ -94,12 +94,20 @@ func findLostShell(s *diagnose.System) []diagnose.Finding {
 	return []diagnose.Finding{f}
 }
 
-// ShellFor is a program that a lost /bin/sh can lead to: a shell that starts and that knows the language of scripts. Empty: the system has none.
+// ShellFor is the program that a lost /bin/sh can lead to: a shell that starts, that of the distribution first. ShellFor is empty for a system without
+// such a shell.
 func ShellFor(s *diagnose.System) string {
-	for _, name := range []string{"/bin/dash", "/bin/bash", "/bin/busybox"} {
+	shells := []string{"/bin/bash", "/bin/dash", "/bin/busybox"}
+	if s.Files.Exists(debianVersion) {
+		shells[0], shells[1] = shells[1], shells[0]
+	}
+	for _, name := range shells {
 		if s.Files.Exists(name) && brokenProgram(s, name) == "" {
 			return name
 		}
 	}
 	return ""
 }
+
+// debianVersion is a file of Debian and of the distributions that are made from it.
+const debianVersion = "/etc/debian_version"

@@ -59,7 +59,13 @@ func init() {
 		{"without openrc", "alpine-openrc", "inittab-invalid", blocks, inittab("tty1::respawn:/sbin/getty 38400 tty1\n")},
 		{"with openrc in comments", "alpine-openrc", "inittab-invalid", blocks, inittab("# ::sysinit:/sbin/openrc sysinit\ntty1::respawn:/sbin/getty 38400 tty1\n")},
 		{"with a script of the administrator", "alpine-openrc", "inittab-invalid", nearMiss, inittab("::sysinit:/usr/local/sbin/start.sh\n")},
-		{"stops the machine", "alpine-openrc", "inittab-invalid", blocks, inittab("id:0:initdefault:\n::sysinit:/sbin/openrc sysinit\n")},
+		{"stops the machine", "alpine-openrc", "inittab-invalid", blocks, with(func(m machine) {
+			program := string(m.files["bin/busybox"].Data)
+			m.remove("/sbin/init")
+			m.program("/sbin/init", program)
+			m.write("/etc/inittab", "id:0:initdefault:\n::sysinit:/sbin/openrc sysinit\n")
+		})},
+		{"a run level of busybox, which has none", "alpine-openrc", "inittab-invalid", nearMiss, inittab("id:0:initdefault:\n::sysinit:/sbin/openrc sysinit\n")},
 		{"in order", "alpine-openrc", "inittab-invalid", nearMiss, inittab("id:2:initdefault:\n::sysinit:/sbin/openrc sysinit\n")},
 
 		{"another label", "alpine-openrc", "extlinux-default-missing", blocks, extlinux("DEFAULT menu.c32", "DEFAULT virt")},

@@ -94,21 +94,22 @@ func findNetworkUnits(s *diagnose.System, n *config.Network) []diagnose.Finding 
 		}
 		unit := m.Unit
 		text, at := unitTrouble(s, unit)
-		masked := ""
+		var masks []string
 		if text == "" && lastOf(config.UnitLines(s.Files, unit), "Service", "Type") == "dbus" {
 			unit = "dbus.service"
 			text, at = unitTrouble(s, unit)
 			for _, bus := range []string{"dbus.socket", unit} { // a service of the type dbus requires the socket
-				if mask := config.UnitMask(s.Files, bus); mask != "" && text == "" {
-					unit, masked, text = bus, mask, "it is masked"
+				if mask := config.UnitMask(s.Files, bus); mask != "" && (text == "" || len(masks) > 0) {
+					masks = append(masks, mask)
+					unit, text = path.Base(masks[0]), "it is masked"
 				}
 			}
 		}
 		evidence := []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value+": "+text)}
-		mend := dropSetting(at)
-		if masked != "" {
-			evidence[0] = config.FileEvidence(masked, 0, "it masks the unit")
-			mend = dropMask(masked)
+		mend := dropSetting(s.Files, at)
+		if len(masks) > 0 {
+			evidence[0] = config.FileEvidence(masks[0], 0, "it masks the unit")
+			mend = dropMasks(masks...)
 		}
 		if _, err := s.Files.Lstat(netplanGenerator); text == "" && m.Name == "netplan" && err == nil {
 			if why := brokenProgram(s, netplanGenerator); why != "" {

@@ -97,7 +97,13 @@ func unitTrouble(s *diagnose.System, unit string) (text string, at config.UnitLi
 	case len(lines) == 0:
 		return "", config.UnitLine{}
 	case len(start) == 0 && !oneshot && len(settingList(lines, "Service", "ExecStop")) == 0:
-		return "it has no ExecStart=, so that systemd refuses the unit", lines[len(lines)-1]
+		at := lines[len(lines)-1]
+		for _, l := range lines {
+			if l.Section == "Service" && l.Key == "ExecStart" { // an empty one that takes back the others
+				at = l
+			}
+		}
+		return "it has no ExecStart=, so that systemd refuses the unit", at
 	case len(start) > 1 && !oneshot:
 		return "it adds a second ExecStart= without an empty one before it, so that systemd refuses the unit", start[1]
 	}
@@ -352,7 +358,7 @@ func lookManager(s *diagnose.System) []diagnose.Finding {
 	f.Title = fmt.Sprintf("Line %d of %s takes %s from systemd and all services, so that %s.", at.Line, at.File, name, effect)
 	f.Evidence = []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value)}
 	f.ByHand = fmt.Sprintf("Leave %s in CapabilityBoundingSet= of %s, or remove the line.", name, at.File)
-	f.Repair = dropSetting(at)
+	f.Repair = dropSetting(s.Files, at)
 	return []diagnose.Finding{f}
 }
 
@@ -418,6 +424,6 @@ func findSSHDUnit(s *diagnose.System) []diagnose.Finding {
 		Title:    fmt.Sprintf("The unit %s does not %s, because of %s: %s.", unit, verb, place(at.File, at.Line), text),
 		Evidence: []diagnose.Evidence{config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value)},
 		ByHand:   "Correct the line, or remove the drop-in, and check the unit with systemd-analyze verify " + unit + ".",
-		Repair:   dropSetting(at),
+		Repair:   dropSetting(tree, at),
 	}}
 }

@@ -269,7 +269,7 @@ func lookShutdowns(s *diagnose.System) []diagnose.Finding {
 	if config.ManagerOf(s.Files) == config.SystemdManager {
 		for _, l := range startedUnits(s.Files) {
 			if command, at := unitStop(s.Files, l.Unit); command != "" {
-				add("the unit "+l.Unit, command, "Disable the unit: systemctl disable "+l.Unit+".", dropStart(l.Unit, l.Path), config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value), config.FileEvidence(l.Path, 0, l.By+" starts the unit"))
+				add("the unit "+l.Unit, command, "Disable the unit: systemctl disable "+l.Unit+".", dropStart(s.Files, l.Unit, l.Path), config.FileEvidence(at.File, at.Line, at.Key+"="+at.Value), config.FileEvidence(l.Path, 0, l.By+" starts the unit"))
 			}
 		}
 	}
@@ -280,7 +280,7 @@ func lookShutdowns(s *diagnose.System) []diagnose.Finding {
 		}
 		lines := s.Files.Lines(file)
 		if line, command := scriptStop(lines); command != "" {
-			add(file, command, fmt.Sprintf("Remove line %d of %s.", line, file), dropCommand(file, line), config.FileEvidence(file, line, lines[line-1]))
+			add(file, command, fmt.Sprintf("Remove line %d of %s.", line, file), dropLine(file, line, lines[line-1]), config.FileEvidence(file, line, lines[line-1]))
 			break // one of the two mostly is a link to the other
 		}
 	}
@@ -295,7 +295,20 @@ func lookShutdowns(s *diagnose.System) []diagnose.Finding {
 	return out
 }
 
-// dropCommand is the repair that makes a line of a script, or of a table of cron, a comment.
+// dropLine is the repair that makes a line of a script a comment. The repair is nil for a line with another command, or with the end of a block, which
+// the script still needs.
+func dropLine(file string, line int, text string) *diagnose.Repair {
+	tokens := shellTokens(text)
+	if len(tokens) > 0 && tokens[len(tokens)-1] == "&" {
+		tokens = tokens[:len(tokens)-1]
+	}
+	if slices.ContainsFunc(tokens, func(token string) bool { return slices.Contains(shellSigns, token) }) {
+		return nil
+	}
+	return dropCommand(file, line)
+}
+
+// dropCommand is the repair that makes a line of a table of cron, or of a script, a comment.
 func dropCommand(file string, line int) *diagnose.Repair {
 	return mayLose(repairFiles(fmt.Sprintf("Make line %d of %s a comment.", line, file), file), fmt.Sprintf("Line %d of %s no longer does what it was written for.", line, file))
 }
@@ -433,7 +446,7 @@ func lookWaitingUnits(s *diagnose.System) []diagnose.Finding {
 				Title:    fmt.Sprintf("The unit %s waits without a time limit for %s, which no device of the machine has, and %s waits for the unit.", l.Unit, device, before),
 				Evidence: []diagnose.Evidence{config.FileEvidence(set.File, set.Line, set.Key+"="+set.Value), config.FileEvidence(l.Path, 0, l.By+" starts the unit")},
 				ByHand:   "Attach the device, or disable the unit: systemctl disable " + l.Unit + ". TimeoutStartSec= bounds how long a unit waits.",
-				Repair:   dropStart(l.Unit, l.Path),
+				Repair:   dropStart(s.Files, l.Unit, l.Path),
 			})
 			break
 		}

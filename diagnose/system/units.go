@@ -106,7 +106,7 @@ func lookMaskedUnits(s *diagnose.System) []diagnose.Finding {
 			ID: "unit-masked", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.9,
 			Title:    fmt.Sprintf("The unit %s is masked, and other units need it.", name),
 			Evidence: []diagnose.Evidence{config.FileEvidence(at, 0, "it masks the unit")},
-			Repair:   dropMask(at),
+			Repair:   dropMasks(at),
 		}
 		if slices.Contains(requiredUnits, name) {
 			f.Severity = diagnose.BlocksBoot

@@ -75,7 +75,7 @@ func menuRows() []tableRow {
 		{finding: "grub-config-empty", consent: boot, change: checkMenuTool, menu: always, does: anew},
 		{finding: "grub-config-invalid", consent: boot, change: checkMenuTool, menu: always, does: anew},
 		{finding: "grub-search-missing", consent: boot, change: checkMenuTool, menu: always, does: anew},
-		{finding: "extlinux-default-missing", consent: boot, change: chooseFirstLabel, does: "makes the first entry the default one"},
+		{finding: "extlinux-default-missing", consent: boot, change: chooseLabel, does: "makes the first whole entry the default one"},
 		{finding: "grub-menu-waits", consent: boot, change: endWaiting, does: "writes a timeout of 5 seconds"},
 		{finding: "grub-stub-search-missing", consent: boot, change: correctStub, does: "writes the UUID of the file system that holds /boot into the line of the stub"},
 	}
@@ -106,15 +106,14 @@ func chooseEntry(_ context.Context, c *repairCase) error {
 	return c.setWord(e.File, "DEFAULT", e.ID)
 }
 
-// chooseFirstLabel makes the first entry of a menu of extlinux the default one.
-func chooseFirstLabel(_ context.Context, c *repairCase) error {
+// chooseLabel makes a whole entry of extlinux's menu the default one.
+func chooseLabel(_ context.Context, c *repairCase) error {
 	file := c.firstEvidence().Path
-	for _, line := range c.system.Files.Lines(file) {
-		if key, label := config.CutField(line); strings.EqualFold(key, "label") {
-			return c.setWord(file, "DEFAULT", strings.TrimSpace(label))
-		}
+	label := rules.WholeLabel(c.system, file)
+	if label == "" {
+		return c.unsupported("%s has no entry that is whole", file)
 	}
-	return c.unsupported("%s has no entry", file)
+	return c.setWord(file, "DEFAULT", label)
 }
 
 func writeEntries(_ context.Context, c *repairCase) error {

@@ -34,8 +34,8 @@ func mountRows() []tableRow {
 		{finding: "fstab-root-read-only", consent: files, change: removeReadOnly, does: "removes the option `ro` of the root"},
 		{finding: "fstab-bind-source-missing", consent: files, change: addNofail, does: "adds `nofail`"},
 		{finding: "fstab-driver-unavailable", consent: files, change: addNofail, does: "adds `nofail`"},
-		{finding: "fstab-hides-system", consent: files, change: repeatComments, does: "makes the line a comment"},
-		{finding: "fstab-missing", consent: files, change: writeRootLine, does: "writes a line with the UUID of the root; other lines are lost"},
+		{finding: "fstab-hides-system", consent: files, change: commentEvidence, does: "makes the line a comment"},
+		{finding: "fstab-missing", consent: files, change: writeRootLine, does: "adds a line with the UUID of the root; what else the lost file named is not restored"},
 		{finding: "fstab-network-mount", consent: files, change: addNetworkOptions, does: "adds `nofail,_netdev`"},
 	}
 }

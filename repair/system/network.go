@@ -18,7 +18,7 @@ import (
 func networkRows() []tableRow {
 	files := diagnose.ConsentFiles
 	return []tableRow{
-		{finding: "network-unit-invalid", consent: files, change: switchOff, does: "removes the mask, or makes the line of the drop-in a comment"},
+		{finding: "network-unit-invalid", consent: files, change: dropSetting, does: "removes the mask, or makes the line of the drop-in a comment"},
 		{finding: "network-none-enabled", consent: files, change: enableService, does: "enables the service that configures the network, and removes its mask"},
 		{finding: "network-config-invalid", consent: files, change: correctNetwork,
 			does: "gives connections of NetworkManager to root with the mode 0600; corrects the method of a stanza of ifupdown, or makes the line a comment"},

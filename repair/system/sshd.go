@@ -23,7 +23,7 @@ func sshdRows() []tableRow {
 			does: "makes the lines that sshd refuses comments, with the block of a `Match` line, or renames a file with ten or more of them to NAME" + DisabledEnding},
 		{finding: "sshd-config-missing", consent: files, change: restoreSSHDConfig,
 			does: "copies " + config.PackagedSSHDConfig + ", with `PasswordAuthentication no` where an account has a key"},
-		{finding: "sshd-unit-invalid", consent: files, change: switchOff, does: "makes the line of the drop-in a comment"},
+		{finding: "sshd-unit-invalid", consent: files, change: dropSetting, does: "makes the line of the drop-in a comment"},
 		{finding: "sshd-masked", consent: files, change: enableService, does: "removes the mask and enables the unit"},
 		{finding: "sshd-not-enabled", consent: files, change: enableService, does: "enables the service, or removes /etc/ssh/sshd_not_to_be_run"},
 		{finding: "sshd-user-missing", consent: files, change: addSSHDUser, does: "adds the system user sshd"},
@@ -44,14 +44,13 @@ func repeatComments(ctx context.Context, c *repairCase) error {
 	return c.untilGone(func() error { return commentEvidence(ctx, c) })
 }
 
-// untilGone repeats an edit of what the evidence names, and asks the rule again after each edit, until the rule finds nothing that has a repair.
+// untilGone repeats an edit of what the evidence names, and asks the rule again after each edit, until the rule finds nothing.
 func (c *repairCase) untilGone(edit func() error) error {
 	for range maxRounds {
 		if err := edit(); err != nil {
 			return err
 		}
 		found := findingsWith(c.system, c.finding.ID)
-		found = slices.DeleteFunc(found, func(f diagnose.Finding) bool { return f.Repair == nil })
 		if len(found) == 0 {
 			return nil
 		}

@@ -19,12 +19,12 @@ func systemRows() []tableRow {
 		{finding: "init-missing", consent: files, change: restoreInit, does: "makes the link to systemd"},
 		{finding: "init-not-executable", consent: files, change: executeInit, does: "gives the program the mode 0755"},
 		{finding: "machine-id-invalid", consent: files, change: emptyMachineID, does: "empties /etc/machine-id, so that the next boot writes a new id"},
-		{finding: "sh-missing", consent: files, change: restoreShell, does: "makes /bin/sh a link to dash, bash or busybox"},
-		{finding: "inittab-invalid", consent: files, change: setRunLevel, does: "makes 3 the default run level"},
-		{finding: "manager-setting-invalid", consent: files, change: switchOff, does: "makes the line a comment"},
+		{finding: "sh-missing", consent: files, change: restoreShell, does: "makes /bin/sh a link to the shell that the distribution has there: dash, bash or busybox"},
+		{finding: "inittab-invalid", consent: files, change: setRunLevel, does: "makes 2 the default run level on Debian, and 3 on other systems"},
+		{finding: "manager-setting-invalid", consent: files, change: dropSetting, does: "makes the line a comment"},
 		{finding: "unit-masked", consent: files, change: removeEvidence, does: "removes the mask"},
-		{finding: "unit-waits-at-boot", consent: files, change: switchOff, does: "removes the link by which the unit starts"},
-		{finding: "shutdown-at-boot", consent: files, change: switchOff, does: "removes the link by which the unit starts, or makes the line a comment"},
+		{finding: "unit-waits-at-boot", consent: files, change: dropStart, does: "removes the link by which the unit starts"},
+		{finding: "shutdown-at-boot", consent: files, change: dropStart, does: "removes the link by which the unit starts, or makes the line a comment"},
 		{finding: "default-target-missing", consent: files, change: restoreTarget, does: "lets default.target lead to multi-user.target"},
 		{finding: "default-target-rescue", consent: files, change: restoreTarget, does: "lets default.target lead to multi-user.target"},
 		{finding: "default-target-masked", consent: files, change: restoreTarget, does: "lets default.target lead to multi-user.target"},
@@ -79,19 +79,34 @@ func restoreShell(_ context.Context, c *repairCase) error {
 
 func setRunLevel(_ context.Context, c *repairCase) error {
 	at := c.firstEvidence()
-	return c.editLine(at.Path, at.Line, func(line string) string { return editColumn(line, 1, "3") })
+	return c.editLine(at.Path, at.Line, func(line string) string { return editColumn(line, 1, rules.RunLevel(c.system)) })
 }
 
-// switchOff removes the link of a unit that the repair names, or makes the line of the first evidence a comment. The rule may name another line or
-// link then, until the system has none.
-func switchOff(_ context.Context, c *repairCase) error {
-	return c.untilGone(func() error {
-		at, name := c.firstEvidence(), c.finding.Repair.Writes[0]
-		if name != at.Path || at.Line == 0 {
-			return c.removeFile(name)
+// dropSetting makes the line of the first evidence a comment, or removes the masks that the repair names. A unit with a second fault is not repaired,
+// because a comment for each fault would take away settings that nobody has consented to.
+func dropSetting(ctx context.Context, c *repairCase) error {
+	before := len(findingsWith(c.system, c.finding.ID))
+	if err := dropStart(ctx, c); err != nil {
+		return err
+	}
+	if left := findingsWith(c.system, c.finding.ID); len(left) >= before {
+		return c.unsupported("another fault remains: %s", left[0].Title)
+	}
+	return nil
+}
+
+// dropStart makes the line of the first evidence a comment, or removes the links that the repair names.
+func dropStart(_ context.Context, c *repairCase) error {
+	at, names := c.firstEvidence(), c.finding.Repair.Writes
+	if names[0] == at.Path && at.Line > 0 {
+		return c.editText(at.Path, func(text string) string { return commentLines(text, at.Line) })
+	}
+	for _, name := range names {
+		if err := c.removeFile(name); err != nil {
+			return err
 		}
-		return c.editText(name, func(text string) string { return commentLines(text, at.Line) })
-	})
+	}
+	return nil
 }
 
 func executeInit(_ context.Context, c *repairCase) error {

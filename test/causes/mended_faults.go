@@ -1,7 +1,7 @@
 package causes
 
-// MendedFaults are faults whose repairs are tried on a real machine, and that count in no score: their author has read the rules. Each is of a kind
-// that the catalogue of causes does not have.
+// MendedFaults are faults whose repairs are tried on a real machine. The catalogue of causes does not have these kinds. No score counts the faults,
+// because their author has read the rules.
 func MendedFaults() []Fault {
 	const units = `E=$R/etc/systemd/system; `
 	return []Fault{
@@ -24,7 +24,7 @@ func MendedFaults() []Fault {
 			Script: `cp $R/usr/lib/x86_64-linux-gnu/libpam.so.0 $R/usr/local/lib/libmonitor.so; sed -i 's/libaudit\.so\.1/libgonit.so.1/g' $R/usr/local/lib/libmonitor.so; grep -q libgonit $R/usr/local/lib/libmonitor.so; echo /usr/local/lib/libmonitor.so >$R/etc/ld.so.preload`},
 		{Name: "module-of-grub-gone", Effect: Blocks, IDs: []string{"grub-module-missing"}, Script: `rm $R/boot/grub/i386-pc/normal.mod`},
 		{Name: "bind-mount-of-a-lost-folder", Effect: Blocks, IDs: []string{"fstab-bind-source-missing"}, Script: `mkdir -p $R/mnt; echo '/srv/gone /mnt none bind 0 0' >>$R/etc/fstab`},
-		{Name: "driver-of-network-forbidden", Effect: Blocks, IDs: []string{"network-driver-blocked"},
+		{Name: "driver-of-network-forbidden", Effect: Harms, IDs: []string{"network-driver-blocked"},
 			Script: `for m in virtio_net e1000 e1000e; do echo "install $m /bin/false"; done >$R/etc/modprobe.d/hardening.conf`},
 	}
 }

@@ -68,8 +68,8 @@ func TestMendedFaults(t *testing.T) {
 	t.Logf("%d repairs are proven", proven)
 }
 
-// tryOnSample puts a fault on a copy of a raw disk and has the ramdisk examine the copy. Where the fault is to be mended, the ramdisk repairs it and
-// undoes that byte for byte, and the system that is repaired once more boots to a login over ssh.
+// tryOnSample puts a fault on a copy of a raw disk and has the ramdisk examine the copy. Where the fault is to be mended, the ramdisk repairs the
+// copy and undoes the repair byte for byte. Repaired once more, the system boots to a login over ssh.
 func (c *corpus) tryOnSample(t *testing.T, base string, f Fault, mended bool) {
 	t.Helper()
 	l := Layouts()[0]

@@ -90,8 +90,8 @@ func (w *world) bootTruth(i installation, change func(place string) error, truth
 	return w.start(i, disk, truth, nil)
 }
 
-// start starts a machine from a disk, until its owner has come in over ssh, or nobody will. Then it calls reached, while the machine runs. more are
-// further arguments of QEMU.
+// start starts a machine from a disk, until its owner has come in over ssh, or nobody will. Then it calls reached, while the machine runs. QEMU
+// gets the further arguments in more.
 func (w *world) start(i installation, disk string, truth Truth, reached func(), more ...string) error {
 	port, err := freePort()
 	if err != nil {

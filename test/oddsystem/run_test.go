@@ -259,7 +259,7 @@ func (r *oddRun) result(t *testing.T, i installation, seed uint64) Result {
 func (r *oddRun) watch(t *testing.T, i installation) {
 	t.Helper()
 	programs := r.kept(t, "touched-"+i.digest(), func() (*touched, error) { return r.touchedByPrograms(i, r.files[i.name]) })
-	starts := r.kept(t, "started-"+i.digest(), func() (*touched, error) { return r.touchedByBoot(i) })
+	starts := r.kept(t, "seen-by-start-"+i.digest(), func() (*touched, error) { return r.touchedByBoot(i) })
 	lookers := newTouched()
 	tree := diagnose.NewTree(recordingFS{r.files[i.name].(fs.ReadLinkFS), lookers})
 	_, err := r.reportOf(i, tree, r.roots[i.name], false)

@@ -25,7 +25,8 @@ const (
 // more cannot wait for each other. The others are served in the order in which they asked.
 //
 // Memory that a share gave back stays garbage until the next collection, which Go delays until the heap has doubled. So a budget collects garbage
-// itself each time that its shares have given back half of its bytes.
+// itself before it gives more memory away, each time that its shares have given back half of its bytes. Answers of ordinary peers fit into the free bytes
+// of their shares, and never lead to a collection.
 type Budget struct {
 	mu      sync.Mutex
 	total   int64
@@ -95,6 +96,9 @@ func (s *Share) Grow(ctx context.Context, bytes int64) error {
 	if bytes -= free; bytes == 0 {
 		return nil
 	}
+	if s.of.mustCollect() {
+		runtime.GC()
+	}
 	wait := s.of.take(s, bytes)
 	if wait == nil {
 		return nil
@@ -116,29 +120,26 @@ func (s *Share) Grow(ctx context.Context, bytes int64) error {
 	return err
 }
 
-// End gives the memory of the share back, once that memory has been collected if much of it is garbage by now. The share may be used again.
+// End gives the memory of the share back. The share may be used again.
 func (s *Share) End() {
 	if s == nil {
 		return
 	}
 	s.free = freeBytes
 	b := s.of
-	if b.mustCollect(s.held) {
-		runtime.GC()
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= s.held
+	b.garbage += s.held
 	s.held = 0
 	b.holders = slices.DeleteFunc(b.holders, func(h *Share) bool { return h == s })
 	b.grantLocked()
 }
 
-// mustCollect counts so many bytes as garbage, and tells whether the caller has to collect garbage now.
-func (b *Budget) mustCollect(bytes int64) bool {
+// mustCollect tells whether the caller has to collect garbage before the budget gives more memory away.
+func (b *Budget) mustCollect() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.garbage += bytes
 	if b.garbage <= b.total/2 {
 		return false
 	}
