@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -23,6 +24,7 @@ type Replay struct {
 	mu      sync.Mutex
 	changed map[string]map[string]any // documents by path, as they are now
 	writes  []string
+	logins  int // each has a session of its own
 }
 
 // NewReplay serves a tree.
@@ -81,9 +83,14 @@ func (r *Replay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	var body map[string]any
 	_ = json.NewDecoder(req.Body).Decode(&body)
 	if strings.HasSuffix(at, "/Sessions") && req.Method == http.MethodPost {
-		w.Header().Set("X-Auth-Token", "token")
-		w.Header().Set("Location", at+"/1")
+		r.logins++
+		w.Header().Set("X-Auth-Token", fmt.Sprint("token-s", r.logins))
+		w.Header().Set("Location", fmt.Sprint(at, "/s", r.logins))
 		w.WriteHeader(http.StatusCreated)
+		return
+	}
+	if r.lacksAction(at) {
+		writeRedfishError(w, http.StatusNotFound, "no action "+at)
 		return
 	}
 	if status, id, args := r.refusal(req.Method, at, body); status != 0 {
@@ -96,6 +103,31 @@ func (r *Replay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.writes = append(r.writes, req.Method+" "+strings.TrimPrefix(at, "/redfish/v1")+" "+string(text))
 	r.follow(req.Method, at, body)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// lacksAction tells whether a path names an action that its resource does not have.
+func (r *Replay) lacksAction(at string) bool {
+	resource, action, found := strings.Cut(at, "/Actions/")
+	doc := r.document(resource)
+	if !found || doc == nil {
+		return false
+	}
+	var targets []string
+	collectTargets(doc["Actions"], &targets)
+	return len(targets) > 0 && !slices.ContainsFunc(targets, func(target string) bool {
+		return strings.HasSuffix(strings.ToLower(strings.TrimRight(target, "/")), strings.ToLower("/"+action))
+	})
+}
+
+// collectTargets collects the targets of all actions, those of vendors too.
+func collectTargets(v any, into *[]string) {
+	doc, _ := v.(map[string]any)
+	for name, value := range doc {
+		if target, ok := value.(string); ok && name == "target" {
+			*into = append(*into, target)
+		}
+		collectTargets(value, into)
+	}
 }
 
 // document is the one at a path as it is now; nil: there is none.

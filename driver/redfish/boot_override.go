@@ -224,9 +224,9 @@ func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want boo
 	})
 	switch {
 	case !done && err == nil && order.Unsure != nil:
-		return problem.Unavailablef("%s, and the boot device is not as ordered: it still reads %s %s", s.bmc.Taken(order), s.bmc.Quote(last.Enabled), s.bmc.Quote(last.Target))
+		return problem.Unavailablef("%s, and the boot device is not as ordered: it still reads %s", s.bmc.Taken(order), s.bmc.Reading(strings.TrimSpace(last.Enabled+" "+last.Target)))
 	case !done && err == nil:
-		return problem.Unavailablef("%s, %w: it still reads %s %s", s.bmc.Taken(order), errNotShown, s.bmc.Quote(last.Enabled), s.bmc.Quote(last.Target))
+		return problem.Unavailablef("%s, %w: it still reads %s", s.bmc.Taken(order), errNotShown, s.bmc.Reading(strings.TrimSpace(last.Enabled+" "+last.Target)))
 	case err == nil && last.holds(want) && sent != "" && sent != enabledNever && last.Enabled != sent:
 		driver.Note(ctx, "the BMC was told to boot from %s with frequency %s and reads %s", want.Target, sent, s.bmc.Quote(last.Enabled))
 	}

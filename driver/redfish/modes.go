@@ -42,7 +42,7 @@ func (d *Driver) ReadPowerAndHealth(ctx context.Context, n *metal.Node) (metal.P
 			return err
 		}
 		if power = sys.power(); power == metal.PowerUnknown {
-			return problem.Unavailablef("the BMC gives power state %s", s.bmc.Quote(sys.PowerState))
+			return problem.Unavailablef("the BMC gives %s for the power state", s.bmc.Reading(sys.PowerState))
 		}
 		health = sys.Status.summary()
 		return nil

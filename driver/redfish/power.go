@@ -153,7 +153,7 @@ func (s *bmcSession) reset(sys *computerSystem, types []string) (conversation.Or
 			return order, err
 		}
 	}
-	return conversation.Order{}, problem.Unsupportedf("the BMC does not allow reset type %s", types[0])
+	return conversation.Order{}, problem.Unsupportedf("the BMC does not allow reset type %s; it allows %s", types[0], s.bmc.Quote(strings.Join(action.Allowed, ", ")))
 }
 
 // provePower reads until the power is as wanted.
@@ -172,9 +172,9 @@ func (s *bmcSession) provePower(ctx context.Context, want metal.Power, order con
 	}
 	waited := time.Since(began).Round(100 * time.Millisecond)
 	if err != nil {
-		return problem.New(problem.KindOf(err), "after %s it last read %s: %w", waited, s.bmc.Quote(last), err)
+		return problem.New(problem.KindOf(err), "after %s it last read %s: %w", waited, s.bmc.Reading(last), err)
 	}
-	return problem.Unavailablef("%s, but the power still reads %s after %s", s.bmc.Taken(order), s.bmc.Quote(last), waited)
+	return problem.Unavailablef("%s, but the power still reads %s after %s", s.bmc.Taken(order), s.bmc.Reading(last), waited)
 }
 
 // SoftOff asks the system to shut down.

@@ -257,7 +257,7 @@ func judge(t *testing.T, c combination, p *profile) (string, outcome) {
 		return "", o
 	case !mayFail(c):
 		return "FAILED", o
-	case !named(c, o.err.Error()):
+	case !named(c, p, o.err.Error()):
 		return "ODD THING NOT NAMED", o
 	}
 	return "", o
@@ -324,8 +324,9 @@ func takesAway(o odd.BMCOddity, need string) bool {
 	return o.Kind.Cost == odd.CostResource || member == "" || o.Place.Member == "" || strings.HasPrefix(o.Place.Member, member) || strings.HasPrefix(member, o.Place.Member)
 }
 
-// named tells whether an error says what is odd: a word of the kind, or the resource, or its member.
-func named(c combination, text string) bool {
+// named tells whether an error says what is odd: a word of the kind, or the resource, or its member. Where all of a recorded document is odd, each of
+// its members is.
+func named(c combination, p *profile, text string) bool {
 	return slices.ContainsFunc(c.oddities, func(o odd.BMCOddity) bool {
 		words := slices.Clone(o.Kind.Words)
 		for _, path := range []string{o.Place.Path, o.Place.Member} {
@@ -333,8 +334,13 @@ func named(c combination, text string) bool {
 				words = append(words, name)
 			}
 		}
+		members := []string{o.Place.Member}
+		if doc, ok := p.gets[o.Place.Path].(map[string]any); ok && c.tree != nil && o.Place.Member == "" {
+			members = slices.Collect(maps.Keys(doc))
+			words = append(words, slices.DeleteFunc(slices.Clone(members), func(m string) bool { return len(m) < 4 })...)
+		}
 		for member, word := range map[string]string{"PowerState": "power", "Actions": "reset", "Boot": "boot", "ManagedBy": "manager"} {
-			if strings.Contains(o.Place.Member, member) {
+			if slices.ContainsFunc(members, func(m string) bool { return strings.Contains(m, member) }) {
 				words = append(words, word)
 			}
 		}

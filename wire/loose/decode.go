@@ -11,8 +11,9 @@ import (
 
 // decoder collects the paths of values that could not be decoded.
 type decoder struct {
-	odd []string
-	at  []place // where the value in hand stands, from the document on
+	odd   []string
+	trims bool    // texts lose the blanks around them
+	at    []place // where the value in hand stands, from the document on
 }
 
 // place is a member of an object by its name, or an element of a list by its index.
@@ -100,6 +101,9 @@ func (d *decoder) byKind(p *plan, v value, target reflect.Value) bool {
 	case reflect.String:
 		text, ok := v.asText()
 		if ok {
+			if d.trims {
+				text = strings.TrimSpace(text)
+			}
 			target.SetString(text)
 		}
 		return ok

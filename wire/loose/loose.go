@@ -36,6 +36,15 @@ var errTooMany = fmt.Errorf("the document has more than %d values, or nests deep
 //
 // The error says that the text is no JSON, is beyond the bounds, or is of another type as a whole.
 func Decode(text []byte, into any) (odd []string, err error) {
+	return decodeInto(decoder{}, text, into)
+}
+
+// DecodeTrimmed is Decode, and takes the blanks around each text away. Blanks around a word of Redfish, such as " On ", mean nothing.
+func DecodeTrimmed(text []byte, into any) (odd []string, err error) {
+	return decodeInto(decoder{trims: true}, text, into)
+}
+
+func decodeInto(d decoder, text []byte, into any) (odd []string, err error) {
 	target := reflect.ValueOf(into)
 	if target.Kind() != reflect.Pointer || target.IsNil() {
 		return nil, fmt.Errorf("decode JSON into %T: want a pointer that is not nil", into)
@@ -44,7 +53,6 @@ func Decode(text []byte, into any) (odd []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d := decoder{}
 	if !d.decode(planOf(target.Type().Elem()), root, target.Elem()) {
 		return nil, fmt.Errorf("the document is %s, which is no %s", root.kind(), wanted(target.Elem().Type()))
 	}

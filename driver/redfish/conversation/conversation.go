@@ -268,6 +268,14 @@ func (c *Conversation) Secrets() []secret.Value {
 	return append(all, login.Password, secret.New(basic))
 }
 
+// Reading is what the BMC says a value is, quoted as Quote does; "nothing" for an empty text.
+func (c *Conversation) Reading(text string) string {
+	if text == "" {
+		return "nothing"
+	}
+	return c.Quote(text)
+}
+
 // Quote quotes text of the BMC, with the secrets masked.
 func (c *Conversation) Quote(text string) string {
 	return problem.Quote(driver.Sanitize(text, c.Secrets()...))

@@ -206,7 +206,7 @@ func (c *Conversation) getOnce(ref string, doc any) (etag string, err error) {
 	if hasRelative(text) {
 		text = withPaths(text, a.path)
 	}
-	odd, err := loose.Decode(text, doc)
+	odd, err := loose.DecodeTrimmed(text, doc)
 	c.share.End()
 	if err != nil {
 		return "", problem.Unavailablef("%w: what it answers for %s is cut off or damaged", errPage, driver.Sanitize(a.path))
@@ -339,7 +339,7 @@ func (o Order) Doc(doc any) bool {
 	if len(o.body) == 0 {
 		return false
 	}
-	_, err := loose.Decode(o.body, doc)
+	_, err := loose.DecodeTrimmed(o.body, doc)
 	return err == nil
 }
 

@@ -45,7 +45,7 @@ const maxOrderAnswer = 256 << 10
 func newOrder(a *reply) Order {
 	var doc any
 	if len(a.body) > 0 {
-		_, _ = loose.Decode(a.body, &doc)
+		_, _ = loose.DecodeTrimmed(a.body, &doc)
 	}
 	o := Order{Created: cmp.Or(link.Join(a.path, a.header.Get("Location")), link.Join(a.path, link.In(doc)))}
 	if len(a.body) <= maxOrderAnswer {
@@ -88,7 +88,7 @@ func (c *Conversation) Task(path string) (Task, error) {
 		return Task{}, c.fault(http.MethodGet, path, err)
 	}
 	var task Task
-	switch _, err := loose.Decode(a.body, &task); {
+	switch _, err := loose.DecodeTrimmed(a.body, &task); {
 	case err == nil && task.State != "":
 		c.settings.Memory.Saw(c.settings.Key, path)
 		return task, nil
