@@ -305,21 +305,29 @@ func (r *networkRule) readBond(link *ruleLink) {
 	case slices.Contains(known, mode):
 		link.place.Mode = mode
 	case strings.TrimSpace(mode) != "" && err != nil && mode != "802.1ad" && !slices.Contains(known, strings.ToLower(strings.TrimSpace(mode))) && !link.lost:
-		r.nothing(fmt.Sprintf("mode of bond %q", link.id), quoted(mode), "bond_mode")
+		r.lacks(link, "mode", quoted(mode), "bond_mode")
 	}
 	policy, _ := wordOf(link.obj["bond_xmit_hash_policy"])
 	policy = strings.ToLower(strings.TrimSpace(policy))
 	known := strings.Fields("0 1 2 3 4 5 layer2 layer3+4 layer2+3 encap2+3 encap3+4 vlan+srcmac n/a")
 	if !link.lost && (policy != "" && !slices.Contains(known, policy) || isComposite(link.obj["bond_xmit_hash_policy"])) {
-		r.nothing(fmt.Sprintf("hash policy of bond %q", link.id), "bond_xmit_hash_policy")
+		r.lacks(link, "hash policy", "bond_xmit_hash_policy")
 	}
 	if v := link.obj["bond_miimon"]; !link.lost && !isUntold(v) {
 		word, _ := wordOf(v)
 		if n, err := strconv.ParseFloat(strings.TrimSpace(word), 64); err != nil || n != float64(int(n)) || n < 0 || n > 60000 {
-			r.nothing(fmt.Sprintf("miimon of bond %q", link.id), "bond_miimon")
+			r.lacks(link, "miimon", "bond_miimon")
 		}
 	}
 	r.claimMAC(link, "ethernet_mac_address")
+}
+
+// lacks has an option of a bond named that the bond cannot have. A bond without an id is not made, so that its own name is enough.
+func (r *networkRule) lacks(link *ruleLink, option string, names ...string) {
+	if link.id == "" {
+		names = append(names, link.names...)
+	}
+	r.nothing(fmt.Sprintf("%s of bond %q", option, link.id), names...)
 }
 
 // claimMAC has the MAC of a bond or a VLAN named that no device can have.
@@ -353,7 +361,7 @@ func (r *networkRule) readVLAN(link *ruleLink) {
 	word, _ := wordOf(link.obj["vlan_id"])
 	parent := r.link(below)
 	link.names = append(link.names, quoted(below))
-	tag, err := strconv.Atoi(word)
+	tag, err := strconv.Atoi(strings.TrimSpace(word))
 	switch {
 	case parent == nil || parent.place.Stack == "vlan":
 		link.must, link.lost = false, true
