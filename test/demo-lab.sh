@@ -128,7 +128,7 @@ add_line() {
 # $work/debian.img.host-key name them.
 tenant_ssh() {
 	echo "$address $(cat "$work/debian.img.host-key")" >"$work/known_hosts"
-	inside ssh -F none -i "$work/id" -o BatchMode=yes -o ConnectTimeout=5 -o LogLevel=ERROR -o UserKnownHostsFile="$work/known_hosts" \
+	inside ssh -F none -i "$work/id" -o BatchMode=yes -o ConnectTimeout=20 -o LogLevel=ERROR -o UserKnownHostsFile="$work/known_hosts" \
 		-o StrictHostKeyChecking=yes "root@$address" "$@"
 }
 

@@ -101,7 +101,7 @@ address=$(cli server show web1 -f json | jq -r '[.addresses[][].addr][0]')
 say "web1 is ACTIVE with the address $address, by $firmware"
 
 echo "$address $(image host_key)" >"$work/tenant_hosts"
-options=(-F none -o ConnectTimeout=3 -o LogLevel=ERROR -o PreferredAuthentications=password)
+options=(-F none -o ConnectTimeout=20 -o LogLevel=ERROR -o PreferredAuthentications=password)
 tenant() { inside sshpass -e ssh "${options[@]}" -o UserKnownHostsFile="$work/tenant_hosts" -o StrictHostKeyChecking=yes "root@$address" "$@"; }
 rescued() { inside sshpass -e ssh "${options[@]}" -o UserKnownHostsFile="$work/rescue_hosts" -o StrictHostKeyChecking=yes "rescue@$address" "$@"; }
 # Its ssh answers (status 5 is a refused password), so its own system is up.

@@ -35,7 +35,8 @@ enrol_machine
 cli node power on m1 >/dev/null
 known="$(machine host_key)"
 echo "$address $known" >"$work/tenant_hosts"
-options=(-o ConnectTimeout=3 -o LogLevel=ERROR -o PreferredAuthentications=password)
+# The time bounds the handshake too, which an emulated processor computes slowly beside other work.
+options=(-o ConnectTimeout=20 -o LogLevel=ERROR -o PreferredAuthentications=password)
 tenant() { inside sshpass -e ssh "${options[@]}" -o UserKnownHostsFile="$work/tenant_hosts" -o StrictHostKeyChecking=yes "root@$address" "$@"; }
 rescued() { inside sshpass -e ssh "${options[@]}" -o UserKnownHostsFile="$work/rescue_hosts" -o StrictHostKeyChecking=yes "rescue@$address" "$@"; }
 agent() { inside curl -sk -m 5 -o /dev/null -w '%{http_code}' "https://$address:9999/v1/commands/"; }

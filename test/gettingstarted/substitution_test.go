@@ -22,6 +22,6 @@ var substitutions = []struct {
 	{"boot_mode:uefi", func(lab.MachineStatus) string { return "boot_mode:bios" }},
 	// ssh would ask a person for the password, and whether the host key is right.
 	{"ssh rescue@", func(lab.MachineStatus) string {
-		return "sshpass -f password ssh -o LogLevel=ERROR -o ConnectTimeout=3 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o PreferredAuthentications=password rescue@"
+		return "sshpass -f password ssh -o LogLevel=ERROR -o ConnectTimeout=20 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o PreferredAuthentications=password rescue@"
 	}},
 }
