@@ -23,7 +23,6 @@ func MendedFaults() []Fault {
 		{Name: "library-before-all-others-broken", Effect: Blocks, IDs: []string{"preload-library-broken"},
 			Script: `cp $R/usr/lib/x86_64-linux-gnu/libpam.so.0 $R/usr/local/lib/libmonitor.so; sed -i 's/libaudit\.so\.1/libgonit.so.1/g' $R/usr/local/lib/libmonitor.so; grep -q libgonit $R/usr/local/lib/libmonitor.so; echo /usr/local/lib/libmonitor.so >$R/etc/ld.so.preload`},
 		{Name: "module-of-grub-gone", Effect: Blocks, IDs: []string{"grub-module-missing"}, Script: `rm $R/boot/grub/i386-pc/normal.mod`},
-		{Name: "bind-mount-of-a-lost-folder", Effect: Blocks, IDs: []string{"fstab-bind-source-missing"}, Script: `mkdir -p $R/mnt; echo '/srv/gone /mnt none bind 0 0' >>$R/etc/fstab`},
 		{Name: "driver-of-network-forbidden", Effect: Harms, IDs: []string{"network-driver-blocked"},
 			Script: `for m in virtio_net e1000 e1000e; do echo "install $m /bin/false"; done >$R/etc/modprobe.d/hardening.conf`},
 	}
