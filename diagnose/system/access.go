@@ -33,9 +33,9 @@ func mayLose(r *diagnose.Repair, text string) *diagnose.Repair {
 	return r
 }
 
-// dropSetting is the repair that makes a setting of a drop-in, or of systemd's own configuration, a comment. The unit has what its package says after
-// that. The repair is nil for a line of the unit itself and for a command, without which the unit may not start, and for a drop-in that is a link,
-// because other units may share its file.
+// dropSetting is the repair that makes a setting of a drop-in, or of systemd's own configuration, a comment. Without the setting, the unit has what
+// its package says. The repair is nil for a line of the unit itself and for a command, without which the unit may not start, and for a drop-in that is
+// a link, because other units may share its file.
 func dropSetting(tree *diagnose.Tree, at config.UnitLine) *diagnose.Repair {
 	place, err := tree.Resolve(at.File)
 	isDropIn := strings.HasSuffix(at.File, ".conf") && strings.HasPrefix(at.File, "/etc/systemd/") && err == nil && place == at.File

@@ -13,8 +13,8 @@ import (
 )
 
 // Replay is a Redfish service of a machine whose documents somebody has recorded: the one at /redfish/v1/X is the file redfish/v1/X/index.json
-// of the tree. It follows changes: a PATCH is merged into its document, a reset changes the power, media come and go. It takes any login. What
-// it proves is which requests a driver sends to such a BMC; it boots nothing.
+// of the tree. It follows changes: a PATCH is merged into its document, a reset changes the power, media come and go. It takes any login.
+// A Replay shows which requests a driver sends to such a BMC, and boots nothing.
 type Replay struct {
 	tree fs.FS
 	// refuse gives the status, the id of the message and its arguments with which a change is refused, as a BMC of this make is known to

@@ -15,7 +15,7 @@ import (
 
 const sshFolder = "/etc/ssh"
 
-// sshdRows repair OpenSSH's server: its configuration, its service, its host keys and what else it needs to start.
+// sshdRows repair OpenSSH's server: configuration, service, host keys, and the other files without which sshd does not start.
 func sshdRows() []tableRow {
 	files := diagnose.ConsentFiles
 	return []tableRow{
