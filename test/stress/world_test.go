@@ -283,16 +283,34 @@ func (w *world) calm() time.Duration {
 			last, least = time.Now(), left
 		}
 		if time.Since(last) > stallTimeout {
-			rows, err := w.db.Query(`SELECT 'job ' || id || ' of ' || subject_id || ': ' || state || ' at ' || action || ', owner ' || owner || ', due ' || (due - extract(epoch from now())*1000000)::bigint || ' us, waits for ' || wait_for || ', crashes ' || crashes FROM job WHERE state <> 'ended' LIMIT 10`)
-			if err == nil {
-				defer rows.Close()
-				for rows.Next() {
-					var text string
-					_ = rows.Scan(&text)
-					w.t.Log(text)
-				}
-			}
+			w.logStall()
 			w.t.Fatalf("%d jobs have not ended, and their number has not fallen for %s", left, stallTimeout)
+		}
+	}
+}
+
+// logStall logs what the jobs wait for, what the sessions of the database do, and how busy the machine is.
+func (w *world) logStall() {
+	w.t.Helper()
+	for _, query := range []string{
+		`SELECT 'job ' || id || ' of ' || subject_id || ': ' || state || ' at ' || action || ', owner ' || owner || ', due ' || (due - extract(epoch from now())*1000000)::bigint || ' us, waits for ' || wait_for || ', crashes ' || crashes FROM job WHERE state <> 'ended' LIMIT 5`,
+		`SELECT count(*) || ' sessions of ' || application_name || ' are ' || coalesce(state, 'without a state') || ', wait for ' || coalesce(wait_event, 'nothing') || ', the longest since ' || max(now() - state_change) || ': ' || left(min(query), 80) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() GROUP BY application_name, state, wait_event ORDER BY count(*) DESC LIMIT 12`,
+	} {
+		rows, err := w.db.Query(query)
+		if err != nil {
+			w.t.Log(err)
+			continue
+		}
+		for rows.Next() {
+			var text string
+			must.OK(w.t, rows.Scan(&text))
+			w.t.Log(text)
+		}
+		_ = rows.Close()
+	}
+	for _, file := range []string{"loadavg", "pressure/cpu", "pressure/io", "pressure/memory"} {
+		if b, err := os.ReadFile(filepath.Join("/proc", file)); err == nil {
+			w.t.Logf("%s: %s", file, b)
 		}
 	}
 }
