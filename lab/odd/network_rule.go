@@ -291,11 +291,12 @@ func (r *networkRule) readBond(link *ruleLink) {
 		if member.lost {
 			continue
 		}
-		if len(link.place.NICs) > 0 && link.place.Segment != member.place.Segment {
-			link.must = false // members on different networks: nobody knows which works
+		segment := member.place.Segment
+		if len(link.place.NICs) > 0 && link.place.Segment != segment {
+			link.must, segment = false, -1 // members on different networks: nobody knows which of them the bond will use
 		}
 		link.place.NICs = append(link.place.NICs, member.place.NICs...)
-		link.place.Segment = member.place.Segment
+		link.place.Segment = segment
 	}
 	link.lost = len(link.place.NICs) == 0
 	link.names = append(link.names, names...)
