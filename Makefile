@@ -186,10 +186,10 @@ diagnose-times: build ## measure LOOKS=20 diagnoses of a real machine with a boo
 	test/diagnose-times.sh $(or $(LOOKS),20)
 
 odd: ## change guests between the actions of operations as other tools and people do: in memory, and with root on a real libvirt; run each verb of Redfish behind every odd BMC; set up network data with changed lines, in namespaces and in QEMU; diagnose installed systems with one changed line or file (hours; goes on where it was stopped)
-	@test/install.sh odd
+	@test/install.sh unit demo demo-vm odd
 	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 30m -v -run TestOddNetworkData ./agent/network
 	SALVOR_SWEEP=whole $(GO) test -count 1 -run 'OfOthers|ByOthers|FormerRelease|AnotherLibvirt|LastRun|StateIsCopied' ./hypervisor/libvirt ./conductor/server ./host
-	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 2h -run 'TestOddBMCs|TestOddPairsEverywhere|TestOddestBMCs' ./test/oddbmc
+	SALVOR_SWEEP=whole $(GO) test -count 1 -timeout 2h -run 'TestOddBMCs|TestOddPairsEverywhere|TestOddestBMCs|TestOddTrees' ./test/oddbmc
 	nice -n 5 $(GO) test -tags causes -count 1 -timeout 0 -v -run 'TestOddSystems|TestBlindFaults' ./test/oddsystem
 	SALVOR_SWEEP=whole E2E='^(TestRealDaemon|TestToolsOfOthers|TestGuest)$$' test/e2e.sh
 

@@ -59,13 +59,16 @@ func (w *world) copyDisk(i installation) (string, error) {
 	return disk, nil
 }
 
-// edit mounts the root of a disk for a moment.
-func edit(disk string, do func(place string) error) error {
+// edit mounts the root of a disk for a moment. Times of access stay as they are.
+func edit(disk string, do func(place string) error) error { return mounted(disk, "noatime", do) }
+
+// mounted mounts the root of a disk for a moment. access is noatime or relatime.
+func mounted(disk, access string, do func(place string) error) error {
 	place := filepath.Join(filepath.Dir(disk), "root")
 	if err := os.MkdirAll(place, 0o700); err != nil {
 		return err
 	}
-	if out, err := exec.Command("mount", "-o", fmt.Sprintf("noatime,loop,offset=%d", rootStart), disk, place).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-o", fmt.Sprintf("%s,loop,offset=%d", access, rootStart), disk, place).CombinedOutput(); err != nil {
 		return fmt.Errorf("mount: %w: %s", err, out)
 	}
 	err := do(place)
@@ -204,8 +207,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// touchedByBoot are the files and folders that the unchanged system reads while it starts. Before the start, all have a time of access that is long
-// past, so that the kernel notes each access. The initramfs mounts the root for writing, because nothing is noted before that. What firmware and GRUB
+// touchedByBoot are the files and folders that the unchanged system reads while it starts, by their times of access. The initramfs mounts the root for writing, because nothing is noted before that. What firmware and GRUB
 // read is in QEMU's trace.
 func (w *world) touchedByBoot(i installation) (*touched, error) {
 	disk, err := w.copyDisk(i)
@@ -213,7 +215,6 @@ func (w *world) touchedByBoot(i installation) (*touched, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(filepath.Dir(disk))
-	past := []unix.Timespec{{Sec: 1}, {Nsec: unix.UTIME_OMIT}}
 	err = edit(disk, func(place string) error {
 		menu := filepath.Join(place, "boot/grub/grub.cfg")
 		text, err := os.ReadFile(menu)
@@ -223,9 +224,7 @@ func (w *world) touchedByBoot(i installation) (*touched, error) {
 		if err := os.WriteFile(menu, []byte(strings.ReplaceAll(string(text), " ro ", " rw ")), 0o644); err != nil {
 			return err
 		}
-		return filepath.WalkDir(place, func(at string, _ fs.DirEntry, err error) error {
-			return errors.Join(err, unix.UtimesNanoAt(unix.AT_FDCWD, at, past, unix.AT_SYMLINK_NOFOLLOW))
-		})
+		return forgetAccess(place)
 	})
 	if err != nil {
 		return nil, err
@@ -248,21 +247,37 @@ func (w *world) touchedByBoot(i installation) (*touched, error) {
 		if err := out.addRead(place, reads); err != nil {
 			return err
 		}
-		return filepath.WalkDir(place, func(at string, e fs.DirEntry, err error) error {
-			var st unix.Stat_t
-			if err := errors.Join(err, unix.Lstat(at, &st)); err != nil {
-				return err
-			}
-			name := strings.TrimPrefix(strings.TrimPrefix(at, place), "/")
-			if st.Atim.Sec == past[0].Sec || name == "" {
-				return nil
-			}
-			out.Paths[name] = true
-			if e.IsDir() {
-				out.Listed[name] = true
-			}
+		return out.addAccessed(place)
+	})
+}
+
+// longPast is a time of access that no program has set, in seconds since 1970.
+const longPast = 1
+
+// forgetAccess sets the times of access of all files and folders to longPast. The kernel notes the first access after that.
+func forgetAccess(place string) error {
+	past := []unix.Timespec{{Sec: longPast}, {Nsec: unix.UTIME_OMIT}}
+	return filepath.WalkDir(place, func(at string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, unix.UtimesNanoAt(unix.AT_FDCWD, at, past, unix.AT_SYMLINK_NOFOLLOW))
+	})
+}
+
+// addAccessed adds what was accessed since forgetAccess.
+func (t *touched) addAccessed(place string) error {
+	return filepath.WalkDir(place, func(at string, e fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err := errors.Join(err, unix.Lstat(at, &st)); err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(strings.TrimPrefix(at, place), "/")
+		if st.Atim.Sec == longPast || name == "" {
 			return nil
-		})
+		}
+		t.Paths[name] = true
+		if e.IsDir() {
+			t.Listed[name] = true
+		}
+		return nil
 	})
 }
 

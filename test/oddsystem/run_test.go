@@ -66,7 +66,7 @@ func newOddRun(t *testing.T) *oddRun {
 	}
 	w := newWorld(t, dir)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "truth"), []byte(truthScript), 0o600))
-	r := &oddRun{world: w, rules: programSum(t), runner: sandbox.New(slog.New(slog.DiscardHandler), askMemory), done: map[string]Result{}, files: map[string]fs.FS{}, programs: map[string]*touched{}, lookers: map[string]*touched{}, starts: map[string]*touched{}}
+	r := &oddRun{world: w, rules: programSum(t), runner: sandbox.New(slog.New(slog.DiscardHandler), askMemory), done: map[string]Result{}, files: map[string]fs.FS{}, programs: map[string]*touched{}, lookers: map[string]*touched{}, starts: map[string]*touched{}, containers: map[string]*touched{}}
 	for _, i := range chosen() {
 		r.files[i.name], r.files[i.other] = w.systemFS(t, i.name), w.systemFS(t, i.other)
 	}
@@ -125,8 +125,9 @@ type oddRun struct {
 	files map[string]fs.FS
 	// runner runs programs of systems for the rules.
 	runner *sandbox.Runner
-	// programs, lookers and starts have what the programs, the rules, and a start of the machine look at on each unchanged system.
-	programs, lookers, starts map[string]*touched
+	// programs, lookers, starts and containers have what the programs, the rules, a start of the machine, and a start in a container look at on each
+	// unchanged system.
+	programs, lookers, starts, containers map[string]*touched
 
 	mu   sync.Mutex
 	done map[string]Result
@@ -157,7 +158,7 @@ func (r *oddRun) keepTruths(t *testing.T) {
 	var kept []Result
 	for _, one := range r.done {
 		if len(one.Truth) > 0 && !one.Untouched && one.Failed == "" {
-			kept = append(kept, Result{System: one.System, Disk: one.Disk, Seed: one.Seed, Change: one.Change, Names: one.Names, Truth: one.Truth})
+			kept = append(kept, Result{System: one.System, Disk: one.Disk, Seed: one.Seed, Change: one.Change, Names: one.Names, Truth: one.Truth, Container: one.Container})
 		}
 	}
 	sortResults(kept)
@@ -260,12 +261,14 @@ func (r *oddRun) watch(t *testing.T, i installation) {
 	t.Helper()
 	programs := r.kept(t, "touched-"+i.digest(), func() (*touched, error) { return r.touchedByPrograms(i, r.files[i.name]) })
 	starts := r.kept(t, "seen-by-start-"+i.digest(), func() (*touched, error) { return r.touchedByBoot(i) })
+	r.containers[i.name] = r.kept(t, "seen-by-container-"+i.digest(), func() (*touched, error) { return r.touchedByContainer(i) })
 	lookers := newTouched()
 	tree := diagnose.NewTree(recordingFS{r.files[i.name].(fs.ReadLinkFS), lookers})
 	_, err := r.reportOf(i, tree, r.roots[i.name], false)
 	must.OK(t, err)
 	r.programs[i.name], r.lookers[i.name], r.starts[i.name] = programs, lookers, starts
-	t.Logf("%s: the programs look at %d paths, the rules at %d, a start at %d", i.name, len(programs.Paths), len(lookers.Paths), len(starts.Paths))
+	t.Logf("%s: the programs look at %d paths, the rules at %d, a start at %d, one in a container at %d", i.name, len(programs.Paths), len(lookers.Paths),
+		len(starts.Paths), len(r.containers[i.name].Paths))
 }
 
 // kept reads what a former run found out, or finds it out and keeps it.
@@ -326,12 +329,32 @@ func (r *oddRun) askPrograms(i installation, o *overlay, one *Result, starts boo
 		}
 	}
 	if _, asked := truth["boot"]; !asked && (starts || truth.without(r.cleanTruth(i)).Blocks()) {
-		if err := r.bootTruth(i, change, truth); err != nil {
+		if err := r.startTruth(i, one, change, truth); err != nil {
 			return err
 		}
 	}
 	one.Truth = truth
 	return nil
+}
+
+// startTruth fills in the rungs boot and reach. Where a start in a container sees the change and lets the owner in, the machine would too, and is
+// started for some changes only, which show whether that is so. Everything else the machine decides.
+func (r *oddRun) startTruth(i installation, one *Result, change func(place string) error, truth Truth) error {
+	if one.Seed != 0 && r.containerSees(i, one.Change) {
+		err := r.withChange(i, change, func(o *overlay) (err error) {
+			said, err := r.startContainer(i, o.place)
+			one.Container = cmp.Or(said, InContainer)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if one.Container == InContainer && one.Seed%checkEvery != 0 {
+			truth["boot"], truth["reach"] = "", ""
+			return nil
+		}
+	}
+	return r.bootTruth(i, change, truth)
 }
 
 // draw draws the change of a seed.

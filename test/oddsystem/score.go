@@ -38,8 +38,8 @@ var Rungs = []Rung{
 	{"console", "login opens a shell with the owner's password", []diagnose.Stage{diagnose.Login}, false},
 	{"sudoers", "visudo -c", []diagnose.Stage{diagnose.Login}, false},
 	{"sudo", "the owner's sudo runs a program", []diagnose.Stage{diagnose.Login}, false},
-	{"boot", "a machine in QEMU starts from the disk, up to a login prompt", []diagnose.Stage{diagnose.Loader, diagnose.Kernel, diagnose.Initramfs, diagnose.Root, diagnose.Init, diagnose.Target}, true},
-	{"reach", "the owner's key opens a shell of that machine over its network", []diagnose.Stage{diagnose.Target, diagnose.Network, diagnose.SSHD, diagnose.Login}, true},
+	{"boot", "the system starts, up to a login prompt", []diagnose.Stage{diagnose.Loader, diagnose.Kernel, diagnose.Initramfs, diagnose.Root, diagnose.Init, diagnose.Target}, true},
+	{"reach", "the owner's key opens a shell of the started system over its network", []diagnose.Stage{diagnose.Target, diagnose.Network, diagnose.SSHD, diagnose.Login}, true},
 }
 
 // Truth has for each rung that was asked what its program said; the empty text: the rung holds.
@@ -67,6 +67,8 @@ type Result struct {
 	// Names are the absolute paths by which the changed file is known: its own, and those of links to it.
 	Names []string `json:"names"`
 	Truth Truth    `json:"truth"`
+	// Container is what a start in a container showed: InContainer, or what kept the owner out; empty: there was none.
+	Container string `json:"container,omitempty"`
 	// Rules identifies the program that diagnosed.
 	Rules string `json:"rules"`
 	// Findings are those above info, in the order of the report; the first one is the cause where Cause is set.
@@ -77,6 +79,12 @@ type Result struct {
 	// Failed is why the change could not be judged.
 	Failed string `json:"failed,omitempty"`
 }
+
+// InContainer is Result.Container where the owner came in.
+const InContainer = "in"
+
+// checkEvery is of how many changes with which a container lets the owner in the machine is started all the same.
+const checkEvery = 10
 
 // Mark is how a result is counted.
 type Mark string

@@ -50,14 +50,34 @@ func Section(results []Result) string {
 	line("- *Wrong*: the verdict names another cause or rung. *Nothing found*: the verdict is `nothing-found` although a rung broke.")
 	line("- *Noise*: nothing broke, and the report has a finding above `info`. Goals: right 85 %%, wrong at most 2 %%, nothing found and noise at most 10 %% and 2 %%.")
 	line("- *No truth*: the finding is about a rung that nothing was asked about. It is in no share.\n")
-	line("These are asked, in an overlay over the system, with its own namespaces of mounts, processes and network. The last two are asked of a machine in QEMU,")
-	line("for a file that the loader or a start reads, or if a program says that the owner is out. What a start shows decides whether the owner is out:\n")
+	line("These are asked, in an overlay over the system, with its own namespaces of mounts, processes and network. The last two are asked of a start, for a file")
+	line("that the loader or a start reads, or if a program says that the owner is out; what the start shows decides whether the owner is out. A container starts")
+	line("where it reads the file too, and its word counts if the owner comes in. In all other cases a machine in QEMU starts from the changed disk.")
+	writeAgreement(line, results)
+	line("")
 	for _, r := range Rungs {
 		line("- %s: %s.", r.Name, r.Asks)
 	}
 	line("")
 	writeMisses(line, results)
 	return b.String()
+}
+
+// writeAgreement says how often the machine was started after the container had let the owner in, and agreed.
+func writeAgreement(line func(string, ...any), results []Result) {
+	container, both, agree := 0, 0, 0
+	for _, r := range results {
+		if r.Container == InContainer {
+			container++
+		}
+		if r.Container == InContainer && r.Seed%checkEvery == 0 {
+			both++
+			if !r.Truth.Blocks() {
+				agree++
+			}
+		}
+	}
+	line("The owner came into %d containers. For each tenth seed of these the machine was started all the same: in %d of %d cases the owner came in there too.", container, agree, both)
 }
 
 // wantedChanges is how many changes a whole run judges.

@@ -55,7 +55,9 @@ func (i installation) image() string {
 }
 
 // digest names the installation and the questions to its programs.
-func (i installation) digest() string { return digestOf(i.image(), truthScript, machineArguments) }
+func (i installation) digest() string {
+	return digestOf(i.image(), truthScript, machineArguments, containerScript)
+}
 
 func digestOf(parts ...any) string {
 	sum := sha256.Sum256([]byte(fmt.Sprint(parts...)))
