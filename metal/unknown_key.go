@@ -51,8 +51,12 @@ func (s *Nodes) warnOfKeys(ctx context.Context, tx job.Tx, n, old *Node, asker r
 	if err != nil {
 		return nil // the change is taken without a conductor too
 	}
+	hints := d.keyHints(n)
+	if len(hints) == 0 {
+		return nil
+	}
 	before := d.keyHints(old)
-	for _, h := range d.keyHints(n) {
+	for _, h := range hints {
 		if slices.Contains(before, h) {
 			continue
 		}
@@ -65,18 +69,27 @@ func (s *Nodes) warnOfKeys(ctx context.Context, tx job.Tx, n, old *Node, asker r
 }
 
 func (d DriverInfo) keyHints(n *Node) (out []KeyHint) {
-	known := slices.Sorted(maps.Keys(d.Properties))
-	slices.SortStableFunc(known, func(a, b string) int { return boolRank(ownKey(d, b)) - boolRank(ownKey(d, a)) })
-	for _, f := range []struct {
-		name  string
-		has   Object
-		known []string
-	}{{"driver_info", n.DriverInfo, known}, {"properties", n.Properties, knownProperties}, {"instance_info", n.InstanceInfo, knownInstanceInfo}} {
-		for _, key := range slices.Sorted(maps.Keys(f.has)) {
-			if near := nearKey(key, f.known); near != "" && len(out) < maxKeyHints {
-				out = append(out, KeyHint{f.name, key, near})
-			}
+	hint := func(field, key string, known []string) {
+		if near := nearKey(key, known); near != "" && len(out) < maxKeyHints {
+			out = append(out, KeyHint{field, key, near})
 		}
+	}
+	var read []string // the keys that the driver reads, sorted for the first key that is none of them: most nodes have no such key
+	for _, key := range slices.Sorted(maps.Keys(n.DriverInfo)) {
+		if _, ok := d.Properties[key]; ok {
+			continue
+		}
+		if read == nil {
+			read = slices.Sorted(maps.Keys(d.Properties))
+			slices.SortStableFunc(read, func(a, b string) int { return boolRank(ownKey(d, b)) - boolRank(ownKey(d, a)) })
+		}
+		hint("driver_info", key, read)
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.Properties)) {
+		hint("properties", key, knownProperties)
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.InstanceInfo)) {
+		hint("instance_info", key, knownInstanceInfo)
 	}
 	return out
 }
@@ -104,14 +117,28 @@ func nearKey(key string, known []string) string {
 	plain := strings.ReplaceAll(strings.ToLower(key), "-", "_")
 	best, least := "", 3
 	for _, k := range known {
-		if most := 2 - boolRank(len(k) < 8); problem.Distance(plain, k) <= most && problem.Distance(plain, k) < least {
-			best, least = k, problem.Distance(plain, k)
+		if d := distanceUpTo(2-boolRank(len(k) < 8), plain, k); d < least {
+			best, least = k, d
 		}
 	}
 	for _, k := range known {
-		if _, bare, ok := strings.Cut(k, "_"); ok && best == "" && len(bare) >= 4 && problem.Distance(plain, bare) <= boolRank(len(bare) >= 6) {
+		if _, bare, ok := strings.Cut(k, "_"); ok && best == "" && len(bare) >= 4 && distanceUpTo(boolRank(len(bare) >= 6), plain, bare) < farKey {
 			best = k
 		}
 	}
 	return best
+}
+
+// farKey is the distance of keys that do not stand for each other.
+const farKey = 1000
+
+// distanceUpTo gives the distance of two keys, or farKey where that is above most. Most keys differ too much in length to be compared at all.
+func distanceUpTo(most int, a, b string) int {
+	if len(a)-len(b) > most || len(b)-len(a) > most {
+		return farKey
+	}
+	if d := problem.Distance(a, b); d <= most {
+		return d
+	}
+	return farKey
 }
