@@ -48,7 +48,9 @@ check: lint build ## lint and unit tests without root and Debian packages, those
 	$(RUN) -name check -- -vet=off -p $(AT_ONCE) -short -- $(UNIT)
 	@missing=$$(test/install.sh --missing unit); [ -z "$$missing" ] || echo "check: left out the tests that need the Debian packages $$missing"
 
-test: packages lint build test-racing test-calling test-sweeps ## lint, unit tests under the race detector, and all sweeps: the README's command
+test: packages lint build ## lint, unit tests under the race detector, and all sweeps: the README's command
+	@nice -n 4 $(MAKE) --no-print-directory -o build test-calling test-sweeps & beside=$$!; status=0; \
+		$(MAKE) --no-print-directory -o build test-racing || status=$$?; wait $$beside && exit $$status
 
 ci: ## what CI runs: make test, the stories, and the first tier of e2e
 	$(call WHOLE,prove-packages lint build test-racing ci-rest)

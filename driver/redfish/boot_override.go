@@ -159,9 +159,7 @@ func (s *bmcSession) clearBoot(ctx context.Context, sys *computerSystem, mode st
 	}
 	var first error
 	for _, want := range ways {
-		short, cancel := context.WithTimeout(ctx, clearTimeout)
-		err := s.override(short, sys, want)
-		cancel()
+		err := s.overrideWithin(ctx, clearTimeout, sys, want)
 		switch {
 		case err == nil:
 			return nil
@@ -182,9 +180,18 @@ func (s *bmcSession) clearBoot(ctx context.Context, sys *computerSystem, mode st
 // errNotShown is the error of an order that the BMC does not show.
 var errNotShown = errors.New("but the boot device is not as ordered")
 
+// proofTimeout is longer than any BMC is waited for: the context of the operation bounds a proof.
+const proofTimeout = time.Hour
+
 // override writes the Boot object and reads it back. The answer and the target are proof. Another frequency is a note: it is a constant on
 // some BMCs, and harmless.
 func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want bootOverrides) error {
+	return s.overrideWithin(ctx, proofTimeout, sys, want)
+}
+
+// overrideWithin is override where the BMC has so long to show what was written. The time begins when the BMC has answered, because some take half a
+// minute for an order.
+func (s *bmcSession) overrideWithin(ctx context.Context, limit time.Duration, sys *computerSystem, want bootOverrides) error {
 	if !sys.onlySettings && sys.Boot.holds(want) && want.HTTPBootURI == "" && (want.Target == "" || want.Target == targetNone || sys.Boot.Enabled == want.Enabled) {
 		return nil
 	}
@@ -204,7 +211,9 @@ func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want boo
 		driver.Note(ctx, "the BMC sets a boot device for one boot only: %s holds for the next boot", want.Target)
 	}
 	last := sys.Boot
-	done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
+	shown, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	done, err := s.bmc.Prove(shown, order, func(context.Context) (bool, error) {
 		now, err := s.read()
 		if err != nil {
 			return false, err

@@ -50,6 +50,8 @@ const (
 	ScopeOrder
 	// ScopePatch: one PATCH.
 	ScopePatch
+	// ScopeDirectPatch: one PATCH of a resource that is not the settings resource of another.
+	ScopeDirectPatch
 	// ScopeReset: the reset of the system.
 	ScopeReset
 	// ScopeService: the whole service.

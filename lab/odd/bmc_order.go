@@ -91,7 +91,7 @@ var orderKinds = []*BMCKind{
 			next.ServeHTTP(w, r)
 		}
 	}},
-	{Name: "order: the settings resource alone takes changes", Source: "AMI: Redfish-Tacklebox 111", Scope: ScopePatch, serve: settingsOnly},
+	{Name: "order: the settings resource alone takes changes", Source: "AMI: Redfish-Tacklebox 111", Scope: ScopeDirectPatch, serve: settingsOnly},
 	{Name: "order: 200 with a message of success", Source: "iLO: Base.1.0.Success", Scope: ScopeOrder,
 		serve: answerTakenOrders(func(w http.ResponseWriter, _ *http.Request, a *httptest.ResponseRecorder) {
 			header := a.Header().Clone()

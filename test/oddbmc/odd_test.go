@@ -139,16 +139,35 @@ func singles(of *tree, v *verb, p *profile) (out []combination) {
 					add(k, odd.Place{Path: path, Member: m})
 				}
 			}
-		case odd.ScopeOrder, odd.ScopePatch, odd.ScopeReset:
+		case odd.ScopeOrder, odd.ScopePatch, odd.ScopeDirectPatch, odd.ScopeReset:
 			for _, path := range slices.Sorted(maps.Keys(p.writes)) {
-				if k.Scope == odd.ScopePatch && !p.writes[path][http.MethodPatch] || k.Scope == odd.ScopeReset && !strings.HasSuffix(path, "/ComputerSystem.Reset") {
-					continue
+				isPatch := p.writes[path][http.MethodPatch]
+				suits := map[odd.BMCScope]bool{odd.ScopeOrder: true, odd.ScopePatch: isPatch, odd.ScopeDirectPatch: isPatch && !p.isSettings(path), odd.ScopeReset: strings.HasSuffix(path, "/ComputerSystem.Reset")}
+				if suits[k.Scope] {
+					add(k, odd.Place{Path: path})
 				}
-				add(k, odd.Place{Path: path})
 			}
 		}
 	}
 	return out
+}
+
+// isSettings tells whether a path is the settings resource of a resource that the verb reads.
+func (p *profile) isSettings(path string) bool {
+	for _, doc := range p.gets {
+		var of struct {
+			Settings struct {
+				SettingsObject struct {
+					ID string `json:"@odata.id"`
+				}
+			} `json:"@Redfish.Settings"`
+		}
+		text, err := json.Marshal(doc)
+		if err == nil && json.Unmarshal(text, &of) == nil && of.Settings.SettingsObject.ID == path {
+			return true
+		}
+	}
+	return false
 }
 
 // outcome is what became of a combination.
