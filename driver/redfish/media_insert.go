@@ -1,7 +1,9 @@
 package redfish
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -57,12 +59,27 @@ func (s *bmcSession) insertPlan(ctx context.Context, n *metal.Node) error {
 func (s *bmcSession) fill(ctx context.Context, drives []*virtualMedia, kind, image string, suits func(*virtualMedia) bool) error {
 	slots := slices.DeleteFunc(slices.Clone(drives), func(m *virtualMedia) bool { return !suits(m) })
 	if len(slots) == 0 {
-		return s.bmc.Lacking(problem.Unsupportedf("the BMC has no virtual %s drive in its lists of virtual media (VirtualMedia)", kind))
+		return s.bmc.Lacking(problem.Unsupportedf("the BMC has no virtual %s drive in its lists of virtual media (VirtualMedia)%s", kind, otherDrives(drives)))
 	}
 	if slices.ContainsFunc(slots, func(slot *virtualMedia) bool { return slot.inserted() && slot.Image == image }) {
 		return nil
 	}
 	return s.fillOne(ctx, slots, image)
+}
+
+// maxOtherDrives bounds the drives that an error names.
+const maxOtherDrives = 4
+
+// otherDrives names the drives that are there, with what they say that they take, for an error about a drive of another kind; empty: there is none.
+func otherDrives(drives []*virtualMedia) string {
+	var names []string
+	for _, m := range drives[:min(len(drives), maxOtherDrives)] {
+		names = append(names, fmt.Sprintf("%s (%s)", driver.Sanitize(link.ID(m.path)), cmp.Or(joinTexts(m.MediaTypes), "of an unknown kind")))
+	}
+	if names == nil {
+		return ""
+	}
+	return "; it has " + strings.Join(names, ", ")
 }
 
 // fillOne inserts an image into the first of some drives that takes one.

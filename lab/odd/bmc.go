@@ -2,6 +2,7 @@ package odd
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"maps"
@@ -101,14 +102,25 @@ func (o BMCOddity) String() string { return o.Kind.Name + " at " + o.Place.Strin
 // serveFunc answers a request, by next or by itself.
 type serveFunc func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// BMC puts oddities before a Redfish service. The first one is nearest to the client.
+// BMC puts oddities before a Redfish service. The first one is nearest to the client, behind those of the whole service: a resource takes no order that
+// its service sends elsewhere.
 func BMC(service http.Handler, oddities ...BMCOddity) http.Handler {
 	out := service
+	oddities = slices.Clone(oddities)
+	slices.SortStableFunc(oddities, func(a, b BMCOddity) int { return cmp.Compare(a.Kind.depth(), b.Kind.depth()) })
 	for _, o := range slices.Backward(oddities) {
 		next, serve := out, o.Kind.serve(o.Place)
 		out = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, next) })
 	}
 	return out
+}
+
+// depth is 0 for a kind of the whole service, and 1 for one of a resource.
+func (k *BMCKind) depth() int {
+	if k.Scope == ScopeService || k.Scope == ScopeSession {
+		return 0
+	}
+	return 1
 }
 
 // BMCKindOf finds a kind by its name; nil: there is none.

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -18,15 +19,19 @@ var ErrForbidden = errors.New("the BMC does not let this user do it")
 
 // fault gives an error of ask its kind. A refusal of the BMC stays in it, as a *refusal.Refusal.
 func (c *Conversation) fault(method, ref string, err error) error {
+	path := link.Join(RootPath, ref)
 	var r *refusal.Refusal
 	if !errors.As(err, &r) {
 		if explain := c.settings.Explain; explain != nil && explain(err) != nil {
 			return explain(err)
 		}
-		return driver.Trouble(err, c.Secrets()...)
+		err = driver.Trouble(err, c.Secrets()...)
+		if errors.Is(err, context.DeadlineExceeded) { // a BMC that is silent at one resource answers at others
+			return problem.New(problem.KindOf(err), "%w at %s", err, driver.Sanitize(path))
+		}
+		return err
 	}
 	text := c.Quote(r.Text)
-	path := link.Join(RootPath, ref)
 	switch {
 	case r.LacksLicence():
 		return problem.Unsupportedf("%w: %w; buy or renew it, or choose interfaces that do without: %s", r, driver.ErrLicence, text)
