@@ -238,6 +238,8 @@ func TestTroubleInWords(t *testing.T) {
 	for want, err := range map[string]error{
 		"no answer in time":                                  context.DeadlineExceeded,
 		"connection refused: nothing listens there":          &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"the headers of its answer are longer than is read":  errors.New("net/http: HTTP/1.x transport connection broken: net/http: server response headers exceeded 65536 bytes; aborted"),
+		"“the connection broke: malformed MIME header”":      errors.New("net/http: HTTP/1.x transport connection broken: malformed MIME header"),
 		"it cut the connection before the end of its answer": errors.Join(io.EOF, io.ErrUnexpectedEOF),
 	} {
 		got := Trouble(&url.Error{Op: "Get", URL: "http://h/", Err: err})

@@ -209,9 +209,14 @@ func Trouble(err error, secrets ...secret.Value) error {
 		return problem.Unavailablef("%w", errSilent)
 	case IsCut(err):
 		return problem.Unavailablef("%w", errCut)
+	case strings.Contains(err.Error(), "response headers exceeded"):
+		return problem.Unavailablef("the headers of its answer are longer than is read")
 	}
-	return problem.Unavailablef("%s", problem.Quote(Sanitize(err.Error(), secrets...)))
+	return problem.Unavailablef("%s", problem.Quote(Sanitize(wordsOfHTTP.Replace(err.Error()), secrets...)))
 }
+
+// wordsOfHTTP takes the name of Go's package, and its word for a connection, out of a text of net/http.
+var wordsOfHTTP = strings.NewReplacer("net/http: ", "", "HTTP/1.x transport connection broken: ", "the connection broke: ")
 
 // IsCut tells whether a peer ended the connection before the end of its answer.
 func IsCut(err error) bool {

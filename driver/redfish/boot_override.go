@@ -211,26 +211,19 @@ func (s *bmcSession) overrideWithin(ctx context.Context, limit time.Duration, sy
 		driver.Note(ctx, "the BMC sets a boot device for one boot only: %s holds for the next boot", want.Target)
 	}
 	last := sys.Boot
-	shown, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	done, err := s.bmc.Prove(shown, order, func(context.Context) (bool, error) {
-		now, err := s.read()
-		if err != nil {
-			return false, err
-		}
-		if last = now.Boot; last.holds(want) {
+	began, isLate := time.Now(), false
+	var lateErr error
+	done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
+		done, err := s.shows(want, &last)
+		if isLate = !done && time.Since(began) > limit; isLate { // after one look at least, because a look at some takes half a minute
+			lateErr = err
 			return true, nil
 		}
-		if pending := now.Settings.SettingsObject.Path; pending != "" {
-			var doc computerSystem
-			if _, err := s.bmc.Get(pending, &doc); err != nil {
-				return false, err
-			}
-			doc.Boot.useStandardWords()
-			return doc.Boot.holds(want), nil
-		}
-		return false, nil
+		return done, err
 	})
+	if isLate {
+		done, err = false, lateErr
+	}
 	switch {
 	case !done && err == nil && order.Unsure != nil:
 		return problem.Unavailablef("%s, and the boot device is not as ordered: it still reads %s", s.bmc.Taken(order), s.bmc.Reading(strings.TrimSpace(last.Enabled+" "+last.Target)))
@@ -240,6 +233,27 @@ func (s *bmcSession) overrideWithin(ctx context.Context, limit time.Duration, sy
 		driver.Note(ctx, "the BMC was told to boot from %s with frequency %s and reads %s", want.Target, sent, s.bmc.Quote(last.Enabled))
 	}
 	return err
+}
+
+// shows tells whether the system or its settings resource has the overrides that are wanted. It sets now to those of the system.
+func (s *bmcSession) shows(want bootOverrides, now *systemBoot) (bool, error) {
+	sys, err := s.read()
+	if err != nil {
+		return false, err
+	}
+	if *now = sys.Boot; now.holds(want) {
+		return true, nil
+	}
+	pending := sys.Settings.SettingsObject.Path
+	if pending == "" {
+		return false, nil
+	}
+	var doc computerSystem
+	if _, err := s.bmc.Get(pending, &doc); err != nil {
+		return false, err
+	}
+	doc.Boot.useStandardWords()
+	return doc.Boot.holds(want), nil
 }
 
 // writeBoot writes the Boot object, at the settings resource where the BMC takes it only there. enabled is the frequency that was taken.
