@@ -120,7 +120,7 @@ func (s *bmcSession) read() (*computerSystem, error) {
 	of.vendor, of.model = cmp.Or(doc.Manufacturer, of.vendor), cmp.Or(doc.Model, of.model)
 	doc.Boot.useStandardWords()
 	for _, others := range []*link.Links{&doc.Links.ManagedBy, &doc.Links.Chassis} { // a link to the system itself names neither a manager nor a chassis
-		*others = slices.DeleteFunc(*others, func(l link.Link) bool { return strings.TrimRight(l.Path, "/") == strings.TrimRight(s.system, "/") })
+		*others = slices.DeleteFunc(*others, func(l link.Link) bool { return link.Same(l.Path, s.system) })
 	}
 	doc.patchTarget = patchTarget{path: s.system, etag: etag, settings: doc.Settings.SettingsObject.Path}
 	return &doc, err

@@ -105,13 +105,16 @@ func ListIn(v any) (out Links, left int) {
 // ErrNoPath is the error of a reference that leads to nothing on the BMC.
 var ErrNoPath = errors.New("no path on the BMC")
 
+// maxLength bounds a reference in bytes. Many BMCs repeat the path of a request in a header, which must not become longer than a client reads.
+const maxLength = 4096
+
 // Resolve makes the path of a request of a reference in the resource at base. Of a URL the path counts, for BMCs name themselves by names
 // that only they know. A path without its first slash is relative as RFC 3986 says, but stands at the root if it begins as the service's paths
 // do, and below the resource if it is a bare name.
 func Resolve(base, ref string) (*url.URL, error) {
 	to, err := url.Parse(strings.TrimSpace(ref))
 	switch {
-	case err != nil, ref == "", to.Opaque != "", to.Scheme != "" && to.Scheme != "http" && to.Scheme != "https", to.Path == "" && (to.RawQuery == "" || to.Host != ""):
+	case err != nil, len(ref) > maxLength, ref == "", to.Opaque != "", to.Scheme != "" && to.Scheme != "http" && to.Scheme != "https", to.Path == "" && (to.RawQuery == "" || to.Host != ""):
 		return nil, ErrNoPath
 	}
 	out := &url.URL{Path: to.Path, RawQuery: to.RawQuery, Fragment: to.Fragment}
