@@ -1,6 +1,9 @@
 package link
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestLinks: the path of a link counts, whatever the BMC calls itself, and it never names another host.
 func TestLinks(t *testing.T) {
@@ -20,6 +23,7 @@ func TestLinks(t *testing.T) {
 		{"/redfish/v1/Logs", "?$skip=5", "/redfish/v1/Logs?$skip=5"},
 		{"/redfish/v1/Logs?$skip=5", "?$skip=10", "/redfish/v1/Logs?$skip=10"},
 		{"/redfish/v1/", "", ""}, {"/redfish/v1/", "http://host?x=1", ""}, {"/redfish/v1/", "ftp://host/x", ""}, {"/redfish/v1/", "/ok/%zz", ""}, {"/redfish/v1/", "http://host", ""}, {"/redfish/v1/", "mailto:x", ""},
+		{"/redfish/v1/", "/" + strings.Repeat("x", maxLength), ""},
 	} {
 		if got := Join(c.base, c.ref); got != c.want {
 			t.Errorf("%q in %s leads to %q, want %q", c.ref, c.base, got, c.want)
