@@ -21,6 +21,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"salvor/driver/redfish/link"
 	"salvor/lab/odd"
 	"salvor/problem"
 	"salvor/test/must"
@@ -141,9 +142,16 @@ func singles(of *tree, v *verb, p *profile) (out []combination) {
 			}
 		case odd.ScopeOrder, odd.ScopePatch, odd.ScopeDirectPatch, odd.ScopeReset:
 			for _, path := range slices.Sorted(maps.Keys(p.writes)) {
-				isPatch := p.writes[path][http.MethodPatch]
-				suits := map[odd.BMCScope]bool{odd.ScopeOrder: true, odd.ScopePatch: isPatch, odd.ScopeDirectPatch: isPatch && !p.isSettings(path), odd.ScopeReset: strings.HasSuffix(path, "/ComputerSystem.Reset")}
-				if suits[k.Scope] {
+				suits := true
+				switch k.Scope {
+				case odd.ScopePatch:
+					suits = p.writes[path][http.MethodPatch]
+				case odd.ScopeDirectPatch:
+					suits = p.writes[path][http.MethodPatch] && !p.isSettings(path)
+				case odd.ScopeReset:
+					suits = strings.HasSuffix(path, "/ComputerSystem.Reset")
+				}
+				if suits {
 					add(k, odd.Place{Path: path})
 				}
 			}
@@ -155,15 +163,9 @@ func singles(of *tree, v *verb, p *profile) (out []combination) {
 // isSettings tells whether a path is the settings resource of a resource that the verb reads.
 func (p *profile) isSettings(path string) bool {
 	for _, doc := range p.gets {
-		var of struct {
-			Settings struct {
-				SettingsObject struct {
-					ID string `json:"@odata.id"`
-				}
-			} `json:"@Redfish.Settings"`
-		}
-		text, err := json.Marshal(doc)
-		if err == nil && json.Unmarshal(text, &of) == nil && of.Settings.SettingsObject.ID == path {
+		members, _ := doc.(map[string]any)
+		settings, _ := members["@Redfish.Settings"].(map[string]any)
+		if link.In(settings["SettingsObject"]) == path {
 			return true
 		}
 	}

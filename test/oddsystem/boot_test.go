@@ -207,8 +207,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// touchedByBoot are the files and folders that the unchanged system reads while it starts, by their times of access. The initramfs mounts the root for writing, because nothing is noted before that. What firmware and GRUB
-// read is in QEMU's trace.
+// touchedByBoot are the files and folders that the unchanged system reads while it starts, by their times of access. The initramfs mounts the root
+// for writing, because nothing is noted before that. What firmware and GRUB read is in QEMU's trace.
 func (w *world) touchedByBoot(i installation) (*touched, error) {
 	disk, err := w.copyDisk(i)
 	if err != nil {
