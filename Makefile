@@ -45,7 +45,7 @@ ALONE = @[ -n "$${SALVOR_PART:-}" ] || $(RUN) -new
 check: STAMP := -buildvcs=false
 check: BIN := build/check
 check: lint build ## lint and unit tests without root and Debian packages, those of changed packages only; it ends with the packages whose tests it left out
-	$(RUN) -name check -- -vet=off -p $(AT_ONCE) -short -- $(UNIT)
+	$(RUN) -name check -- -vet=off -p $(AT_ONCE) -parallel 8 -short -- $(UNIT)
 	@missing=$$(test/install.sh --missing unit); [ -z "$$missing" ] || echo "check: left out the tests that need the Debian packages $$missing"
 
 test: packages lint build ## lint, unit tests under the race detector, and all sweeps: the README's command

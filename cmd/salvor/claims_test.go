@@ -94,6 +94,7 @@ func (c *claims) hearWhy(where string, why native.Why) {
 // TestEveryClaimHasALook walks the situations of the remedies. Each sentence of why, validate, doctor and --wait that says ok, healthy, done,
 // mended or nothing to do is one of those whose look is known, and says it only where the look came out so.
 func TestEveryClaimHasALook(t *testing.T) {
+	t.Parallel()
 	w := working(t)
 	c := &claims{T: t, sentences: map[string]bool{}}
 	api := must.Get(client.New(client.Config{Endpoint: w.url, Username: "admin", Password: secret.New("password")}))(t)

@@ -51,6 +51,7 @@ func (w *remedyWalk) accepts(path string) []string {
 
 // TestEveryButtonOfAMachineIsAccepted walks the states and situations of machines: the console offers a request exactly where it is taken.
 func TestEveryButtonOfAMachineIsAccepted(t *testing.T) {
+	t.Parallel()
 	w := working(t, "node_locked_retry_attempts = 0") // a request for a locked machine is answered at once
 	verbs := append(keysOf(t, "machine.js", `(?m)^  (\w+): \{label`), "rescue")
 	powers := keysOf(t, "machine.js", `\{target: "([^"]+)", label`)
@@ -101,6 +102,7 @@ func TestEveryButtonOfAMachineIsAccepted(t *testing.T) {
 
 // TestEveryButtonOfAServerIsAccepted walks the states and situations of servers.
 func TestEveryButtonOfAServerIsAccepted(t *testing.T) {
+	t.Parallel()
 	w := working(t)
 	must.OK(t, w.p.Store.Do(t.Context(), func(tx job.Tx) error {
 		return w.p.Store.RescueImages().Insert(tx, &rescue.Image{Record: record.Record{ID: uuid.NewString()}, Name: "suits all", Default: true,

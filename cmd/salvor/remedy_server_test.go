@@ -194,6 +194,7 @@ func accepted(err error) bool {
 // TestEveryRemedyOfServersIsAccepted walks the states of servers and the situations of servers and hosts, and runs every command
 // that is printed there.
 func TestEveryRemedyOfServersIsAccepted(t *testing.T) {
+	t.Parallel()
 	waits := os.Getenv("SALVOR_SOAK") != "" // else three states are walked, and nothing waits for the end of what it asks for
 	w := working(t)
 	w.bound = 2 * time.Second // what comes of a command takes its time

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -159,6 +158,9 @@ func (w *remedyWalk) run(line, password string) (string, error) {
 		defer cancel()
 	}
 	root := newRootCommand()
+	if c, _, err := root.Find(words); err == nil && c.Flag("url") != nil {
+		words = append(words, "--url", w.url)
+	}
 	var output strings.Builder
 	root.SetArgs(words)
 	root.SetIn(strings.NewReader(password))
@@ -242,19 +244,19 @@ func (w *remedyWalk) remedies(n *metal.Node) (out []string) {
 // working runs a control plane with its API and its conductor in this process, with more settings of [conductor].
 func working(t *testing.T, settings ...string) *remedyWalk {
 	t.Helper()
-	if shm, err := os.Stat("/dev/shm"); err == nil && shm.IsDir() {
-		t.Setenv("TMPDIR", "/dev/shm") // hundreds of nodes are made
-	}
 	p := openControlPlane(t, "[conductor]\nsync_power_state_interval = 0\n"+strings.Join(settings, "\n")+"\n")
 	main, _, err := p.Handlers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(main)
+	// Walks run beside each other, and commands take a password from the environment only. So requests without a password get it here.
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, _, given := r.BasicAuth(); !given {
+			r.SetBasicAuth("admin", "password")
+		}
+		main.ServeHTTP(w, r)
+	}))
 	t.Cleanup(server.Close)
-	t.Setenv("SALVOR_URL", server.URL)
-	t.Setenv("SALVOR_USER", "admin")
-	t.Setenv("SALVOR_PASSWORD", "password")
 	must.OK(t, p.Runner.Join(t.Context()))
 	must.Get(p.Directory.Conductors(t.Context()))(t)
 	ctx, stop := context.WithCancel(context.Background())
@@ -266,6 +268,7 @@ func working(t *testing.T, settings ...string) *remedyWalk {
 
 // TestADeadBMCLocksNothing: a BMC whose port is closed is given up by the command that why prints, and a mended address is tried at once.
 func TestADeadBMCLocksNothing(t *testing.T) {
+	t.Parallel()
 	w := working(t)
 	for _, c := range []struct {
 		from  metal.State
@@ -318,6 +321,7 @@ func (w *remedyWalk) lead(n *metal.Node) *job.Job {
 // TestEveryRemedyIsAccepted walks every state, with every kind of job that may wait, try again or be taken back in it, and types every
 // command that is printed there.
 func TestEveryRemedyIsAccepted(t *testing.T) {
+	t.Parallel()
 	w := working(t)
 	p := w.p
 	refused, situations := 0, 0
