@@ -114,7 +114,7 @@ func (c *checker) judge(s *diagnose.System, a diagnose.Answer) *diagnose.Finding
 		return nil
 	}
 	said := slices.DeleteFunc(diagnose.SplitLines(a.Output), func(line string) bool {
-		return !hasWord.MatchString(line) || c.accuses != nil && (!c.accuses.MatchString(line) || unsureAnswer.MatchString(line))
+		return !hasWord.MatchString(line) || isMadeByStart(s.Files, line) || c.accuses != nil && (!c.accuses.MatchString(line) || unsureAnswer.MatchString(line))
 	})
 	if len(said) == 0 {
 		return nil
@@ -144,6 +144,15 @@ var hasWord = regexp.MustCompile(`[A-Za-z]{2}`)
 // unsureAnswer matches what programs say of the sandbox and not of the system: it has no network, no devices, no rights and little memory.
 var unsureAnswer = regexp.MustCompile(`(?i)operation not (permitted|supported)|protocol not supported|permission denied|read-only file system|not implemented|must be root|` +
 	`name resolution|name or service not known|cannot allocate|out of memory|no space left|temporarily unavailable|too many open files|netlink|/(proc|sys)/|no hostkeys available`)
+
+// lostUser matches what sshd says of the user in whose name it locks strangers in.
+var lostUser = regexp.MustCompile(`(?i)privilege separation user (\S+) does not exist`)
+
+// isMadeByStart says whether a program misses what the next start of the system makes before the program runs.
+func isMadeByStart(tree *diagnose.Tree, line string) bool {
+	user := lostUser.FindStringSubmatch(line)
+	return user != nil && declaredIn(tree, "sysusers.d", user[1])
+}
 
 // unloadedProgram matches what the loaders of glibc and musl say where a program does not start, because a library is lost, broken or of another version.
 var unloadedProgram = regexp.MustCompile(`(?i)error while loading shared librar|error loading shared library|error relocating |symbol lookup error|version .* not found \(required by`)

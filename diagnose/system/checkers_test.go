@@ -31,10 +31,13 @@ func checkedSystem(asker diagnose.Asker) *diagnose.System {
 
 func addCheckers(in *installed) {
 	in.writeAll(map[string]string{
-		"/usr/sbin/visudo": "x", "/usr/sbin/nft": "x", "/usr/libexec/netplan/generate": "x", "/usr/bin/grub-script-check": "x", "/usr/bin/findmnt": "x", "/usr/bin/systemd-analyze": "x",
+		"/usr/sbin/visudo": "x", "/usr/sbin/nft": "x", "/usr/bin/grub-script-check": "x", "/usr/bin/findmnt": "x", "/usr/bin/systemd-analyze": "x",
 		"/etc/nftables.conf": "#!/usr/sbin/nft -f\nflush ruleset\ntable inet a {\n}\n", "/etc/netplan/1.yaml": "network:\n  version: 2\n", "/etc/sudoers": "root ALL=(ALL:ALL) ALL\n",
 		"/usr/lib/systemd/system/nftables.service": "[Service]\nExecStart=/usr/sbin/nft -f /etc/nftables.conf\n",
 	})
+	for _, name := range []string{"/usr/sbin/netplan", "/usr/libexec/netplan/generate", "/usr/lib/systemd/system-generators/netplan"} {
+		in.writeMode(name, "#!/bin/sh\n", 0o755)
+	}
 	in.link("/etc/systemd/system/sysinit.target.wants/nftables.service", "/lib/systemd/system/nftables.service")
 }
 
@@ -138,6 +141,33 @@ func TestCheckerSupportsARule(t *testing.T) {
 	i := slices.IndexFunc(found, func(f diagnose.Finding) bool { return f.ID == "sshd-config-invalid" })
 	if i < 0 || containsFinding(found, "sshd-check-failed") || !slices.ContainsFunc(found[i].Evidence, func(e diagnose.Evidence) bool { return e.Kind == diagnose.FromTool && *e.Exit == 255 }) {
 		t.Errorf("want sshd-config-invalid with the words of sshd, got %+v", found)
+	}
+}
+
+// TestLostUserOfSSHD: what sshd misses is the fault of the file of accounts, and no fault at all where the next start makes the user.
+func TestLostUserOfSSHD(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, cause string
+		change      func(machine)
+	}{
+		{"no file of accounts", "passwd-broken", func(m machine) { m.remove("/etc/passwd") }},
+		{"no line", "sshd-user-missing", func(m machine) { m.edit("/etc/passwd", "sshd:x:104:65534::/run/sshd:/usr/sbin/nologin\n", "") }},
+		{"no line, and systemd-sysusers makes it", "", func(m machine) {
+			m.edit("/etc/passwd", "sshd:x:104:65534::/run/sshd:/usr/sbin/nologin\n", "")
+			m.write("/usr/lib/sysusers.d/openssh-server.conf", "u sshd - - /run/sshd\n")
+		}},
+	} {
+		in := debianBIOS()
+		c.change(machine{in})
+		s := in.system()
+		s.Asker = fakeAsker{"/usr/sbin/sshd -t": {Exit: 255, Output: "Privilege separation user sshd does not exist"}}
+		found, _ := diagnose.Run(Rules(), s)
+		report := diagnose.Report{Findings: found}
+		report.Judge()
+		if report.Verdict.Finding != c.cause || containsFinding(found, "sshd-check-failed") {
+			t.Errorf("%s: the cause is %q, want %q, and no finding of the checker; got %+v", c.name, report.Verdict.Finding, c.cause, found)
+		}
 	}
 }
 

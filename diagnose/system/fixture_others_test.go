@@ -168,8 +168,7 @@ func ubuntuNetplan() *installed {
 	in.espFile("/EFI/ubuntu/grub.cfg", "search.fs_uuid "+rootUUID+" root \nset prefix=($root)'/boot/grub'\nconfigfile $prefix/grub.cfg\n")
 	in.Firmware.Entries[2] = diagnose.BootEntry{Number: 3, Name: "ubuntu", Active: true, PartUUID: espPart, Path: `\EFI\ubuntu\shimx64.efi`}
 	in.writeAll(map[string]string{
-		"/etc/os-release":   "PRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\nID=ubuntu\nID_LIKE=debian\n",
-		"/usr/sbin/netplan": "#!/usr/bin/python3\n",
+		"/etc/os-release": "PRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\nID=ubuntu\nID_LIKE=debian\n",
 		"/usr/lib/systemd/system/ssh.socket": "[Unit]\nDescription=OpenBSD Secure Shell server socket\n[Socket]\nListenStream=0.0.0.0:22\nListenStream=[::]:22\nAccept=no\n" +
 			"[Install]\nWantedBy=sockets.target\n",
 		"/etc/cloud/cloud.cfg":                             "users:\n  - default\ndisable_root: true\ndatasource_list: [ NoCloud, None ]\n",
@@ -178,6 +177,9 @@ func ubuntuNetplan() *installed {
 	})
 	in.writeMode("/etc/netplan/50-cloud-init.yaml", "network:\n    version: 2\n    ethernets:\n        enp1s0:\n            dhcp4: true\n            match:\n"+
 		"                macaddress: 52:54:00:12:34:56\n            set-name: enp1s0\n", 0o600)
+	in.writeMode("/usr/sbin/netplan", "#!/usr/bin/python3\n", 0o755)
+	in.writeMode("/usr/lib/systemd/system-generators/netplan", elfFile(elfAMD64, "/lib64/ld-linux-x86-64.so.2"), 0o755)
+	in.link("/usr/libexec/netplan/generate", "../../lib/systemd/system-generators/netplan")
 	in.link("/etc/systemd/system/sockets.target.wants/ssh.socket", "/usr/lib/systemd/system/ssh.socket")
 	in.link("/etc/systemd/system/multi-user.target.wants/systemd-networkd.service", "/usr/lib/systemd/system/systemd-networkd.service")
 	return in

@@ -300,15 +300,19 @@ func lookGrubDefault(s *diagnose.System) []diagnose.Finding {
 	}
 	var out []diagnose.Finding
 	block := path.Dir(file) + "/grubenv"
+	script, _ := grubScript(s)
 	if text, err := s.Files.Read(block); err == nil && (len(text) != grubEnvSize || !strings.HasPrefix(string(text), grubEnvHeader)) {
+		severity, lost := diagnose.Info, "cannot be told once to start another entry"
+		if script == nil || slices.ContainsFunc(grubSettings(script), isSavedDefault) {
+			severity, lost = diagnose.Degrades, "does not know its default"
+		}
 		out = append(out, diagnose.Finding{
-			ID: "grub-environment-invalid", Stage: diagnose.Loader, Severity: diagnose.Degrades, Confidence: 0.8,
-			Title:    fmt.Sprintf("The file %s is no environment block of %d bytes, so that GRUB does not know its default.", block, grubEnvSize),
+			ID: "grub-environment-invalid", Stage: diagnose.Loader, Severity: severity, Confidence: 0.8,
+			Title:    fmt.Sprintf("The file %s is no environment block of %d bytes, so that GRUB %s.", block, grubEnvSize, lost),
 			Evidence: []diagnose.Evidence{config.FileEvidence(block, 0, fmt.Sprintf("it holds %d bytes", len(text)))},
 			Repair:   &diagnose.Repair{Summary: "Write a new environment block with the settings that can be read of the old one.", Consent: diagnose.ConsentFiles, Writes: []string{block}},
 		})
 	}
-	script, _ := grubScript(s)
 	entries := grubEntries(s)
 	if script == nil || len(entries) == 0 {
 		return out

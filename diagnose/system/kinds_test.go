@@ -228,6 +228,13 @@ func init() {
 			m.link("/usr/lib/netplan/generate", "../netplan/generate")
 			m.link("/usr/lib/systemd/system-generators/netplan", "../../netplan/generate")
 		}, "network-unit-invalid", access, "system-generators/netplan", 0},
+		{"the command netplan is gone", func(m machine) { m.remove("/usr/sbin/netplan") }, "network-tool-missing", diagnose.Degrades, "/usr/sbin/netplan", 0},
+		{"the command's generator is a link to nothing", func(m machine) {
+			m.remove("/usr/libexec/netplan/generate")
+			m.link("/usr/libexec/netplan/generate", "../generate")
+		}, "network-tool-missing", diagnose.Degrades, "/usr/libexec/netplan/generate", 0},
+		{"netplan has no generator", func(m machine) { m.remove("/usr/lib/systemd/system-generators/netplan") }, "network-unit-invalid", access, "does not exist", 0},
+		{"near miss: a netplan that is whole", func(machine) {}, "network-tool-missing", nearMiss, "", 0},
 	})
 }
 

@@ -204,7 +204,7 @@ func wantedDefault(script *config.GrubScript, environment []config.SettingLine) 
 		if set.Name != "default" || strings.Contains(set.Value, "next_entry") {
 			continue
 		}
-		if strings.Contains(set.Value, "saved_entry") {
+		if isSavedDefault(set) {
 			saved, _ := config.LastSetting(environment, "saved_entry")
 			wanted = saved.Value
 		} else {
@@ -215,6 +215,11 @@ func wantedDefault(script *config.GrubScript, environment []config.SettingLine) 
 		return "0"
 	}
 	return wanted
+}
+
+// isSavedDefault: a script takes its default from the environment block.
+func isSavedDefault(set config.SettingLine) bool {
+	return set.Name == "default" && strings.Contains(set.Value, "saved_entry")
 }
 
 // grubDefault is the index of the default among entries; the first where nothing else is named.

@@ -100,7 +100,8 @@ func init() {
 		{"of another system", "debian-uefi", "grub-stub-search-missing", nearMiss, func(_ *testing.T, in *installed) {
 			in.espFile("/EFI/fedora/grub.cfg", stubbed+deadUUID+" root\n")
 		}},
-		{"four bytes", "debian-bios", "grub-environment-invalid", diagnose.Degrades, write("/boot/grub/grubenv", "oops")},
+		{"four bytes, and the default is saved there", "fedora-btrfs", "grub-environment-invalid", diagnose.Degrades, write("/boot/grub2/grubenv", "oops")},
+		{"four bytes, and the default is in the script", "debian-bios", "grub-environment-invalid", diagnose.Info, write("/boot/grub/grubenv", "oops")},
 		{"with a warning", "fedora-btrfs", "grub-environment-invalid", nearMiss, nothing},
 		{"a kernel that is gone", "fedora-btrfs", "grub-default-missing", diagnose.Info, write("/boot/grub2/grubenv", grubEnv("saved_entry="+machineID+"-6.1.0"))},
 		{"a submenu", "debian-bios", "grub-default-missing", nearMiss, replace(grub, `default="0"`, `default="1>1"`)},

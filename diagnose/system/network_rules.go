@@ -1,6 +1,7 @@
 package system
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -14,7 +15,7 @@ import (
 func networkRules() []diagnose.Rule {
 	return []diagnose.Rule{{Files: true, Look: findNetworkTroubles, IDs: []string{
 		"network-config-invalid", "network-none-enabled", "network-interface-missing", "network-mac-changed", "network-nothing-configured",
-		"network-managers-conflict", "network-unit-invalid", "network-gateway-unreachable", "network-address-differs", "sshd-listens-nowhere", "network-dhcp-client-missing",
+		"network-managers-conflict", "network-unit-invalid", "network-tool-missing", "network-gateway-unreachable", "network-address-differs", "sshd-listens-nowhere", "network-dhcp-client-missing",
 	}}, {IDs: []string{"sh-missing"}, Files: true, Look: findLostShell}, {IDs: []string{"network-driver-blocked", "network-driver-missing"}, Files: true, Look: lookNetworkDrivers}}
 }
 
@@ -23,7 +24,7 @@ func findNetworkTroubles(s *diagnose.System) []diagnose.Finding {
 	n := config.ReadNetwork(s)
 	shadowed := findShadowedFiles(s, n, cover(s, n))
 	c := cover(s, n)
-	return slices.Concat(shadowed, findNetworkOff(s, n, c), findInterfaceHooks(s, n, c), findInvalidNetwork(s, n), findNetworkUnits(s, n), findDHCPClient(s, n), findNoNetwork(s, n), findInterfaces(s, n, c), findAddresses(s, n, c), findListenAddresses(s, n, c))
+	return slices.Concat(shadowed, findNetworkOff(s, n, c), findInterfaceHooks(s, n, c), findInvalidNetwork(s, n), findNetworkUnits(s, n), findNetplanTools(s, n), findDHCPClient(s, n), findNoNetwork(s, n), findInterfaces(s, n, c), findAddresses(s, n, c), findListenAddresses(s, n, c))
 }
 
 // networkConsequences are ids that a network without an interface explains.
@@ -111,10 +112,11 @@ func findNetworkUnits(s *diagnose.System, n *config.Network) []diagnose.Finding 
 			evidence[0] = config.FileEvidence(masks[0], 0, "it masks the unit")
 			mend = dropMasks(masks...)
 		}
-		if _, err := s.Files.Lstat(netplanGenerator); text == "" && m.Name == "netplan" && err == nil {
-			if why := brokenProgram(s, netplanGenerator); why != "" {
+		if text == "" && m.Name == "netplan" {
+			generator := cmp.Or(config.FirstExisting(s.Files, netplanGenerator, strings.TrimPrefix(netplanGenerator, "/usr")), netplanGenerator)
+			if why := brokenProgram(s, generator); why != "" {
 				mend = nil
-				text, evidence = "systemd runs "+netplanGenerator+" before it, and that does not start: "+why, []diagnose.Evidence{config.FileEvidence(netplanGenerator, 0, why)}
+				text, evidence = "systemd runs "+generator+" before it, and that does not start: "+why, []diagnose.Evidence{config.FileEvidence(generator, 0, why)}
 			}
 		}
 		told := slices.ContainsFunc(out, func(f diagnose.Finding) bool { return f.Evidence[0].Path == evidence[0].Path })
@@ -130,6 +132,30 @@ func findNetworkUnits(s *diagnose.System, n *config.Network) []diagnose.Finding 
 		})
 	}
 	return out
+}
+
+// netplanTools are what people and programs change the network with. The generator at boot needs neither.
+var netplanTools = []string{"/usr/sbin/netplan", "/usr/lib/netplan/generate", "/usr/libexec/netplan/generate"}
+
+// findNetplanTools finds a netplan that brings the network up and can no longer be changed.
+func findNetplanTools(s *diagnose.System, n *config.Network) []diagnose.Finding {
+	if !slices.ContainsFunc(n.Managers, func(m config.NetworkManager) bool { return m.Name == "netplan" && m.Enabled }) {
+		return nil
+	}
+	for _, tool := range netplanTools {
+		if _, err := s.Files.Lstat(path.Dir(tool)); err != nil {
+			continue
+		}
+		if why := brokenProgram(s, tool); why != "" {
+			return []diagnose.Finding{{
+				ID: "network-tool-missing", Stage: diagnose.Network, Severity: diagnose.Degrades, Confidence: 0.8,
+				Title:    fmt.Sprintf("The program %s does not start, so that no change of netplan's files can be applied: %s.", tool, why),
+				Evidence: []diagnose.Evidence{config.FileEvidence(tool, 0, why)},
+				ByHand:   "Install the package that brings the program again.",
+			}}
+		}
+	}
+	return nil
 }
 
 // othersWrite says whether an account other than root could write a file.

@@ -98,7 +98,7 @@ func TestRuleCases(t *testing.T) {
 					t.Errorf("severity %s, want %s", found[at].Severity, tc.severity)
 				}
 				if _, verdict := diagnose.Judge(found); isBlocking(tc.severity) && verdict.Finding != tc.id {
-					t.Errorf("the verdict names %s", verdict.Finding)
+					t.Errorf("the verdict names %s; found %+v", verdict.Finding, found)
 				}
 				return
 			}

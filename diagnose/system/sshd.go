@@ -316,7 +316,7 @@ func findSeparation(s *diagnose.System) []diagnose.Finding {
 	}
 	var out []diagnose.Finding
 	accounts, _ := config.ParsePasswd(tree.Lines(config.PasswdPath))
-	found := len(accounts) == 0 || declaredIn(tree, "sysusers.d", "sshd")
+	found := declaredIn(tree, "sysusers.d", "sshd")
 	for _, a := range accounts {
 		found = found || a.Name == "sshd"
 	}

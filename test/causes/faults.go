@@ -69,7 +69,8 @@ func loaderFaults() []Fault {
 			Script: `for f in $(find $R/boot/efi -name '*.efi' -o -name '*.EFI'); do : >$f; done`},
 		{Name: "no-boot-entry", Cause: 1, Effect: Blocks, IDs: []string{"efi-boot-entry-missing"}, On: onUEFI, Script: `rm -r $R/boot/efi/EFI/BOOT`},
 		{Name: "esp-full", Cause: 4, Effect: Harms, IDs: []string{"esp-full"}, On: onUEFI, Script: `dd if=/dev/zero of=$R/boot/efi/fill bs=64k count=9999 || true`},
-		{Name: "grub-environment-damaged", Cause: 10, Effect: Harms, IDs: []string{"grub-environment-invalid"}, On: onGRUB, Script: `printf x >$R/boot/grub/grubenv`},
+		{Name: "grub-environment-damaged", Cause: 10, Effect: Harms, IDs: []string{"grub-environment-invalid"}, On: onGRUB,
+			Script: `edit $R/boot/grub/grub.cfg 's/set default="0"/set default="${saved_entry}"/'; printf x >$R/boot/grub/grubenv`},
 		{Name: "grub-menu-waits", Cause: 10, Effect: Blocks, IDs: []string{"grub-menu-waits"}, On: onGRUB, Script: `sed -i 's/set timeout=.*/set timeout=-1/' $R/boot/grub/grub.cfg; grep -q timeout=-1 $R/boot/grub/grub.cfg`},
 	}
 }
