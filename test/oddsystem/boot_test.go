@@ -31,6 +31,8 @@ const bootsAtOnce = 3
 const (
 	// busyLimit bounds the processor time of a machine without a prompt.
 	busyLimit = 4 * time.Minute
+	// silentLimit is the processor time within which a machine shows something new.
+	silentLimit = time.Minute
 	// idleLimit is how long a machine may take that computes next to nothing in the end. systemd waits 90 s for a device that does not come.
 	idleLimit = 6 * time.Minute
 	// idleTime is how long next to nothing was computed, and idleUse what that is.
@@ -72,10 +74,16 @@ func mounted(disk, access string, do func(place string) error) error {
 		return fmt.Errorf("mount: %w: %s", err, out)
 	}
 	err := do(place)
-	if out, failed := exec.Command("umount", place).CombinedOutput(); failed != nil {
-		err = errors.Join(err, fmt.Errorf("umount: %w: %s", failed, out))
+	return errors.Join(err, unmount(place))
+}
+
+// unmount waits for a mount that is busy: a program that another worker starts holds the files of this process for a moment.
+func unmount(place string) error {
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		if err := unix.Unmount(place, 0); !errors.Is(err, unix.EBUSY) || time.Now().After(until) {
+			return err
+		}
 	}
-	return err
 }
 
 // bootTruth starts a machine from a copy of the disk with a change. It fills in the rungs boot and reach.
@@ -141,7 +149,7 @@ func (w *world) start(i installation, disk string, truth Truth, reached func(), 
 		case !prompt.IsZero() && time.Since(prompt) > reachLimit:
 			truth["boot"], truth["reach"] = "", said
 			return nil
-		case prompt.IsZero() && (dead >= 0 || use.isOver(time.Since(began))):
+		case prompt.IsZero() && (dead >= 0 || use.isOver(time.Since(began), shown)):
 			truth["boot"] = shown
 			return nil
 		}
@@ -159,10 +167,12 @@ type cpuUse struct {
 	pid   int
 	last  time.Duration
 	since time.Time // when the process had used last
+	shown string
+	spoke time.Duration // what the process had used when it first showed that
 }
 
-// isOver says whether a process that began so long ago has computed enough, or computes no more.
-func (u *cpuUse) isOver(ago time.Duration) bool {
+// isOver says whether a machine that began so long ago has computed enough, computes no more, or has long computed without a word on its screen.
+func (u *cpuUse) isOver(ago time.Duration, shown string) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", u.pid))
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if err != nil || len(fields) < 13 {
@@ -175,7 +185,10 @@ func (u *cpuUse) isOver(ago time.Duration) bool {
 	if used-u.last > idleUse {
 		u.last, u.since = used, time.Now()
 	}
-	return used > busyLimit || ago > idleLimit && time.Since(u.since) > idleTime
+	if shown != u.shown {
+		u.shown, u.spoke = shown, used
+	}
+	return used > busyLimit || used-u.spoke > silentLimit || ago > idleLimit && time.Since(u.since) > idleTime
 }
 
 // overSSH asks for a shell by the owner's key. It says what kept the owner out; empty: a shell answered.
