@@ -233,6 +233,10 @@ func init() {
 			m.remove("/usr/libexec/netplan/generate")
 			m.link("/usr/libexec/netplan/generate", "../generate")
 		}, "network-tool-missing", diagnose.Degrades, "/usr/libexec/netplan/generate", 0},
+		{"the command's generator is a link to the root", func(m machine) {
+			m.remove("/usr/libexec/netplan/generate")
+			m.link("/usr/libexec/netplan/generate", "/")
+		}, "network-tool-missing", diagnose.Degrades, "/usr/libexec/netplan/generate", 0},
 		{"netplan has no generator", func(m machine) { m.remove("/usr/lib/systemd/system-generators/netplan") }, "network-unit-invalid", access, "does not exist", 0},
 		{"near miss: a netplan that is whole", func(machine) {}, "network-tool-missing", nearMiss, "", 0},
 	})

@@ -4,6 +4,7 @@ package oddsystem
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,17 +66,29 @@ func (w *world) copyDisk(i installation) (string, error) {
 // edit mounts the root of a disk for a moment. Times of access stay as they are.
 func edit(disk string, do func(place string) error) error { return mounted(disk, "noatime", do) }
 
-// mounted mounts the root of a disk for a moment. access is noatime or relatime.
+// mounted mounts the root of a disk for a moment. access is noatime or relatime. Only the thread that does it sees the mount: a program that
+// another worker starts would keep a mount that it sees, and the file system would write into the disk when the machine has started from it.
 func mounted(disk, access string, do func(place string) error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with this function
+		done <- mountedAlone(disk, access, do)
+	}()
+	return <-done
+}
+
+func mountedAlone(disk, access string, do func(place string) error) error {
 	place := filepath.Join(filepath.Dir(disk), "root")
 	if err := os.MkdirAll(place, 0o700); err != nil {
 		return err
 	}
+	if err := cmp.Or(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+		return fmt.Errorf("a namespace of mounts: %w", err)
+	}
 	if out, err := exec.Command("mount", "-o", fmt.Sprintf("%s,loop,offset=%d", access, rootStart), disk, place).CombinedOutput(); err != nil {
 		return fmt.Errorf("mount: %w: %s", err, out)
 	}
-	err := do(place)
-	return errors.Join(err, unmount(place))
+	return errors.Join(do(place), unmount(place))
 }
 
 // unmount waits for a mount that is busy: a program that another worker starts holds the files of this process for a moment.
