@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,15 +15,37 @@ type HostsRule struct {
 	Line       int
 	Clients    []string
 	Denies     bool
+	// Unread says why libwrap does not read this line, and no line behind it; empty where it does.
+	Unread string
 }
 
-// HostsRules are the lines of such a file that are about sshd.
+// maxHostsLine is the length of a line, without its end, beyond which libwrap 7.6 reads no more, in bytes.
+const maxHostsLine = 2046
+
+// HostsRules are the lines of such a file that are about sshd. libwrap ends at a line without a newline and at one that is too long, whatever the
+// line says. In hosts.deny, such a line refuses all clients.
 func HostsRules(tree *diagnose.Tree, file string, denies bool) []HostsRule {
+	content, err := tree.Read(file)
+	if err != nil || len(content) == 0 {
+		return nil
+	}
 	var out []HostsRule
-	lines := tree.Lines(file)
+	lines := diagnose.SplitLines(string(content))
 	for i := 0; i < len(lines); i++ {
-		at, text := i+1, ""
+		at, text, unread := i+1, "", ""
 		text, i = JoinLines(lines, i, Unchanged)
+		switch last := i == len(lines)-1; {
+		case last && (content[len(content)-1] != '\n' || strings.HasSuffix(lines[i], `\`)):
+			unread = "no newline ends it"
+		case len(text) > maxHostsLine:
+			unread = fmt.Sprintf("it has more than %d bytes", maxHostsLine)
+		}
+		if unread != "" {
+			if denies {
+				out = append(out, HostsRule{File: file, Text: text[:min(len(text), 200)], Line: at, Clients: []string{"ALL"}, Denies: true, Unread: unread})
+			}
+			return out
+		}
 		if text = strings.TrimSpace(text); text == "" || text[0] == '#' {
 			continue
 		}

@@ -348,12 +348,17 @@ func findHostsDeny(s *diagnose.System) []diagnose.Finding {
 		case !all: // some are refused, and nobody can tell whom that leaves
 			continue
 		}
-		return []diagnose.Finding{{
+		f := diagnose.Finding{
 			ID: "hosts-deny-blocks-ssh", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.92,
 			Title:    fmt.Sprintf("The file %s refuses all connections to sshd, which asks it by libwrap.", place(r.File, r.Line)),
 			Evidence: []diagnose.Evidence{config.FileEvidence(r.File, r.Line, r.Text)},
 			ByHand:   "Name the networks that may connect in /etc/hosts.allow, such as: sshd: 192.0.2.0/24. Ask first who refused them.",
-		}}
+		}
+		if r.Unread != "" {
+			f.Title = fmt.Sprintf("The file %s refuses all connections to sshd, because libwrap cannot read the line: %s.", place(r.File, r.Line), r.Unread)
+			f.ByHand = "Write the line anew, with a newline at its end. Someone may have cut the file short, so compare it with a backup."
+		}
+		return []diagnose.Finding{f}
 	}
 	return nil
 }
