@@ -135,6 +135,9 @@ func (w *world) start(i installation, disk string, truth Truth, reached func(), 
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	// The kernel kills the machine when the thread ends that has started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	err = cmd.Start()
 	_ = slave.Close()
 	if err != nil {
