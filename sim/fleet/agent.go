@@ -197,18 +197,18 @@ func (f *Fleet) turn(ctx context.Context) {
 	}
 }
 
-// command is the agent's door: the end of a rescue is all that it can do.
+// command is the agent's door: it finishes rescues and examines simulated disks.
 func (f *Fleet) command(w http.ResponseWriter, r *http.Request) {
 	i, ok := f.tokens.find(r.URL.Query().Get(wire.QueryToken))
 	if !ok { // nobody listens where an agent went with its machine's power; a refused token would say that another agent runs there
 		panic(http.ErrAbortHandler)
 	}
-	m := &f.machines[i]
-	done := wire.Result{ID: "1", Name: wire.FinalizeRescue, Params: json.RawMessage("{}"), Status: wire.Succeeded, Outcome: json.RawMessage("null")}
 	if r.Method == http.MethodGet && f.config.Commands != nil {
 		f.config.Commands(w, r)
 		return
 	}
+	done := wire.Result{ID: "1", Name: wire.FinalizeRescue, Params: json.RawMessage("{}"), Status: wire.Succeeded, Outcome: json.RawMessage("null")}
+	m := &f.machines[i]
 	if r.Method == http.MethodGet {
 		list := wire.CommandList{Commands: []wire.Result{}}
 		m.mu.Lock()
@@ -220,17 +220,25 @@ func (f *Fleet) command(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var c wire.Command
-	if err := json.NewDecoder(r.Body).Decode(&c); err != nil || c.Name != wire.FinalizeRescue {
-		writeJSON(w, http.StatusBadRequest, wire.Fault{Code: "Client", String: "Unknown command: a simulated agent only finalizes rescues"})
+	err := json.NewDecoder(r.Body).Decode(&c)
+	switch {
+	case err == nil && c.Name == wire.Examine:
+		// The whole answer is here, and the list of commands does not name it: an agent that is asked again looks again.
+		if done, err = f.examined(i); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	case err == nil && c.Name == wire.FinalizeRescue:
+		m.mu.Lock()
+		first := !m.opened
+		m.opened = true
+		m.mu.Unlock()
+		if first {
+			f.counts.opened.Add(1)
+			f.counts.agents.Add(-1)
+		}
+	default:
+		writeJSON(w, http.StatusBadRequest, wire.Fault{Code: "Client", String: "Unknown command: a simulated agent finalizes rescues and examines its disk, and does nothing else"})
 		return
-	}
-	m.mu.Lock()
-	first := !m.opened
-	m.opened = true
-	m.mu.Unlock()
-	if first {
-		f.counts.opened.Add(1)
-		f.counts.agents.Add(-1)
 	}
 	writeJSON(w, http.StatusOK, done)
 }

@@ -207,9 +207,13 @@ func (f *Fleet) node(ctx context.Context, i int, fields ...string) (n *client.No
 // create makes node and port, or tells an old node, which is there, where its BMC is now.
 func (f *Fleet) create(ctx context.Context, i int) (there bool, err error) {
 	address := "http://" + net.JoinHostPort(f.host(i), strconv.Itoa(f.port))
+	mode := "uefi"
+	if f.config.BIOS {
+		mode = "bios"
+	}
 	record := client.Record{
 		"uuid": f.UUID(i), "name": f.Name(i), "driver": "redfish", "network_interface": "noop", "resource_class": "sim",
-		"properties": map[string]any{"cpus": 64, "memory_mb": 262144, "local_gb": 900, "cpu_arch": "x86_64", "capabilities": "boot_mode:uefi"},
+		"properties": map[string]any{"cpus": 64, "memory_mb": 262144, "local_gb": 900, "cpu_arch": "x86_64", "capabilities": "boot_mode:" + mode},
 		"extra":      map[string]any{"simulated": true},
 		"driver_info": map[string]any{
 			"redfish_address": address, "redfish_system_id": systems + "/" + strconv.Itoa(i), "redfish_username": username, "redfish_password": password,

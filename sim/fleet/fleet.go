@@ -30,6 +30,8 @@ type Config struct {
 	Port int // of the BMCs; 0: a free one. Agents have a free one of their own.
 	// BootInterface of the nodes.
 	BootInterface string
+	// BIOS: the firmware of the nodes boots by BIOS, whose boot loaders may be any files; else by UEFI.
+	BIOS bool
 	// Rescued is the share of nodes that are put into rescue, 0 to 1; their agents end with that, as real ones do. Held is the share
 	// that is kept waiting in a rescue by maintenance: their agents heartbeat until their power is cut.
 	Rescued, Held float64

@@ -152,11 +152,15 @@ func (f *Fleet) system(i int, w http.ResponseWriter, _ *http.Request) {
 	if target == "" {
 		target, enabled = targetNone, enabledNever
 	}
+	mode := "UEFI"
+	if f.config.BIOS {
+		mode = "Legacy"
+	}
 	writeJSON(w, http.StatusOK, jsonObject{
 		"@odata.id": path, "Id": strconv.Itoa(i), "Name": f.Name(i), "UUID": f.UUID(i), "SystemType": "Physical", "Manufacturer": "salvor", "Model": "simulated",
 		"PowerState": power, "Status": jsonObject{"State": "Enabled", "Health": "OK"}, "VirtualMedia": odataLink(path + "/VirtualMedia"),
 		"Boot": jsonObject{
-			"BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": enabled, "BootSourceOverrideMode": "UEFI",
+			"BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": enabled, "BootSourceOverrideMode": mode,
 			"BootSourceOverrideTarget@Redfish.AllowableValues": []string{targetNone, targetPXE, "Hdd", targetCD},
 		},
 		"Actions": jsonObject{"#ComputerSystem.Reset": jsonObject{
