@@ -51,7 +51,7 @@ func Section(results []Result) string {
 	line("- *Noise*: nothing broke, and the report has a finding above `info`. Goals: right 85 %%, wrong at most 2 %%, nothing found and noise at most 10 %% and 2 %%.")
 	line("- *No truth*: the finding is about a rung that nothing was asked about. It is in no share.\n")
 	line("These are asked, in an overlay over the system, with its own namespaces of mounts, processes and network. The last two are asked of a start, for a file")
-	line("that the loader or a start reads, or if a program says that the owner is out; what the start shows decides whether the owner is out. A container starts")
+	line("that the loader or a start reads, or if a program says that the owner is out. The start itself decides whether the owner is out. A container starts")
 	line("where it reads the file too, and its word counts if the owner comes in. In all other cases a machine in QEMU starts from the changed disk.")
 	writeAgreement(line, results)
 	line("")
