@@ -240,11 +240,11 @@ soak: build ## the long rounds: unit tests COUNT=20 times under the race detecto
 	SALVOR_SOAK=1 test/e2e.sh
 	$(GO) run ./test/mutants
 
-# What is installed and what is compiled do not wait for each other.
 try: build ## run salvor with simulated machines, servers, faults and a diagnosis, without root or other packages, until Ctrl-C
 	@$(GO) build $(STAMP) -ldflags '-s -w' -o $(BIN)/ ./cmd/salvor-lab
 	@$(BIN)/salvor-lab try
 
+# What is installed and what is compiled do not wait for each other.
 demo: ## diagnose, repair and prove a real machine whose Debian does not boot; DEMO=forgotten, ipmi or uefi rescues one from start to end
 	@test/install.sh demo & installer=$$!; $(MAKE) --no-print-directory build; wait $$installer
 	@test/demo.sh

@@ -12,7 +12,7 @@ import (
 	"salvor/diagnose/config"
 )
 
-// sshdRules are about OpenSSH's server: its configuration, its service, its host keys and what else it needs to start.
+// sshdRules are about the start of OpenSSH's server: configuration, service, host keys, user, folder and libraries.
 func sshdRules() []diagnose.Rule {
 	return []diagnose.Rule{
 		{IDs: []string{"sshd-config-invalid", "sshd-config-missing"}, Files: true, Look: findSSHDConfig},

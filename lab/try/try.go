@@ -39,6 +39,7 @@ type Config struct {
 
 const (
 	defaultAddress = "127.0.0.1:6385"
+	anyAddress     = "127.0.0.1:0"
 	// readyIn bounds each step of the preparation.
 	readyIn = time.Minute
 	// endIn is how long the control plane has to end by itself.
@@ -154,30 +155,26 @@ func (t *trial) say(step string, values ...any) {
 
 // configure writes the files of a control plane that can rescue simulated machines.
 func (t *trial) configure() error {
+	var err error
 	if t.Address == "" {
-		t.Address = defaultAddress
-		if l, err := net.Listen("tcp", t.Address); err != nil {
-			t.Address = "127.0.0.1:0"
-		} else if err := l.Close(); err != nil {
-			return err
+		if t.Address, err = freeAddress(defaultAddress); err != nil {
+			t.Address = anyAddress
 		}
 	}
-	var addresses [3]string
-	for i, wanted := range [3]string{t.Address, "127.0.0.1:0", "127.0.0.1:0"} {
-		l, err := net.Listen("tcp", wanted)
-		if err != nil {
-			return err
-		}
-		addresses[i] = l.Addr().String()
-		if err := l.Close(); err != nil {
-			return err
-		}
+	var ramdisks string
+	if t.Address, err = freeAddress(t.Address); err != nil {
+		return err
 	}
-	t.Address, t.door = addresses[0], addresses[1]
+	if t.door, err = freeAddress(anyAddress); err != nil {
+		return err
+	}
+	if ramdisks, err = freeAddress(anyAddress); err != nil {
+		return err
+	}
 	t.url = "http://" + t.Address
 	files := map[string]string{
 		"salvor.conf": fmt.Sprintf("[DEFAULT]\nstate_path = %[1]s/state\nauth_strategy = noauth\n[hosts]\nlisten = %[2]s\n[ramdisk]\nlisten = %[3]s\n"+
-			"[conductor]\nrescue_kernel = %[1]s/boot/kernel\nrescue_ramdisk = %[1]s/boot/ramdisk\nsync_power_state_interval = 10\n", t.dir, t.door, addresses[2]),
+			"[conductor]\nrescue_kernel = %[1]s/boot/kernel\nrescue_ramdisk = %[1]s/boot/ramdisk\nsync_power_state_interval = 10\n", t.dir, t.door, ramdisks),
 		// Simulated machines run none of these. They read their token of the medium that is made of them.
 		"boot/kernel": standIn, "boot/ramdisk": standIn, "boot/isolinux.bin": standIn, "boot/ldlinux.c32": standIn,
 	}
@@ -192,6 +189,15 @@ func (t *trial) configure() error {
 		}
 	}
 	return nil
+}
+
+// freeAddress gives the address itself, or one with a free port where the port is 0. An error says that something listens there.
+func freeAddress(address string) (string, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // standIn is long enough for the table that a medium writes into its boot loader.
@@ -331,7 +337,7 @@ func (t *trial) diagnose(ctx context.Context) (name string, err error) {
 	return "", nil
 }
 
-// explain says what is there, and what to type.
+// explain names the machines and servers of the trial, the console, and the commands that a person may type.
 func (t *trial) explain(ill string) {
 	s := t.fleet.Summary()
 	fmt.Fprintf(t.Out, "\nsalvor runs with %d simulated machines and 2 hosts with %d servers.\n\n  The console:  %s/console/\n\nTry, in another terminal:\n", s.Enrolled, len(servers), t.url)

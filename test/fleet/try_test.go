@@ -1,12 +1,10 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,24 +12,6 @@ import (
 	"salvor/test/must"
 	"salvor/test/program"
 )
-
-// lockedBuffer is a text that one goroutine writes and another reads.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
 
 // TestTry: a person who knows nothing sees machines, servers and a diagnosis with a cause; each printed command does what its comment says; and the end
 // leaves no file behind.
@@ -41,7 +21,7 @@ func TestTry(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
-	var shown lockedBuffer
+	var shown program.Buffer
 	ended := make(chan error, 1)
 	go func() {
 		ended <- try.Run(ctx, try.Config{Program: salvor, Address: "127.0.0.1:0", Machines: 20, Out: &shown})
