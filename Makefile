@@ -22,9 +22,9 @@ TAGS ?=
 BIN := bin
 
 # A program that did not change keeps its time of change, because Go's test cache runs the tests of a younger program again.
-build: ## build bin/salvor and bin/salvor-agent, static; TAGS=otlp adds the exporter of traces, which releases have
-	@said=$$($(GO) build $(STAMP) -tags '$(TAGS)' -ldflags '-s -w' -o build/linked/$(BIN)/ ./cmd/salvor ./cmd/salvor-agent 2>&1) || { echo "$$said"; exit 1; }
-	@mkdir -p $(BIN); for program in salvor salvor-agent; do \
+build: ## build bin/salvor, bin/salvor-agent and bin/salvor-lab, static; TAGS=otlp adds the exporter of traces, which releases have
+	@said=$$($(GO) build $(STAMP) -tags '$(TAGS)' -ldflags '-s -w' -o build/linked/$(BIN)/ ./cmd/salvor ./cmd/salvor-agent ./cmd/salvor-lab 2>&1) || { echo "$$said"; exit 1; }
+	@mkdir -p $(BIN); for program in salvor salvor-agent salvor-lab; do \
 		cmp -s build/linked/$(BIN)/$$program $(BIN)/$$program || { cp build/linked/$(BIN)/$$program $(BIN)/$$program.new; mv $(BIN)/$$program.new $(BIN)/$$program; }; done
 
 release: ## write a release into build/release: static programs, Debian packages, container image, modules, checksums
@@ -109,8 +109,9 @@ lint build test-racing test-calling test-sweeps: export GOGC := 300
 # Many tests wait more than they compute, so twice as many packages are tested at once as there are processors.
 AT_ONCE := $(shell echo $$((2 * $$(nproc))))
 
-# Packages of test/ run the real binary or a whole simulated world; they are stories, not unit tests.
-UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
+# Packages of test/ run the real binary or a whole simulated world; they are stories, not unit tests. So are the two of lab/ that read or build much.
+STORIES := ^salvor/(test/|lab/(causes|mutants)$$)
+UNIT = $(shell $(GO) list ./... | grep -vE '$(STORIES)')
 
 # SQLite is C, translated, and works in memory of its own: to watch each of its accesses would make most of the time, and could find nothing of ours.
 RACE := -race $(foreach module,modernc.org/libc modernc.org/memory modernc.org/sqlite modernc.org/sqlite/lib,-gcflags=$(module)=-race=false)
@@ -118,8 +119,8 @@ RACE := -race $(foreach module,modernc.org/libc modernc.org/memory modernc.org/s
 # Packages that call programs, salvor itself among them, those of an agent's steps, and the rules of a diagnosis share no memory among
 # goroutines: their tests run without the race detector, and all others under it. No test runs both ways, but for the sweeps. make soak has all under the race detector.
 CALLING := . ./cmd/salvor ./diagnose/... ./agent/disk ./agent/efi ./agent/examine ./agent/image ./agent/inventory ./agent/repair ./agent/sandbox ./agent/step ./boot/media \
-	./repair/... ./storage/tgt ./wire/loose ./test/advisory ./test/canary ./test/causes ./test/crash ./test/fault ./test/gettingstarted ./test/gophercloud \
-	./test/metal ./test/mutants ./test/preflight ./test/recipes ./test/reportschema ./test/runner ./test/sentence ./test/stress ./test/systemd ./test/tenant \
+	./repair/... ./storage/tgt ./wire/loose ./test/advisory ./test/canary ./lab/causes ./test/crash ./test/fault ./test/gettingstarted ./test/gophercloud \
+	./test/metal ./lab/mutants ./test/preflight ./test/recipes ./test/reportschema ./test/runner ./test/sentence ./test/stress ./test/systemd ./test/tenant \
 	./test/trouble
 # LONGEST are the packages whose tests take longest. They begin first, so that none of them runs alone in the end.
 LONGEST := salvor/test/outage salvor/conductor/server salvor/conductor/node salvor/store salvor/store/storetest salvor/host salvor/api/ironic salvor/compute/service salvor/job
@@ -135,10 +136,10 @@ SWEEPS := '^Test(Sweep|ReadsOf)'
 test-unit: test-racing test-calling ## unit and property tests, under the race detector where goroutines share memory
 
 test-racing: build
-	$(RUN) -name unit -- $(RACING) -skip $(SWEEPS) -- $(call racing-of,-v '^salvor/test/')
+	$(RUN) -name unit -- $(RACING) -skip $(SWEEPS) -- $(call racing-of,-vE '$(STORIES)')
 
 test-calling: build
-	$(RUN) -name unit-calling -- $(PLAIN) -- $(call calling-of,-v '^salvor/test/')
+	$(RUN) -name unit-calling -- $(PLAIN) -- $(call calling-of,-vE '$(STORIES)')
 	$(GO) test -vet=off -count 1 -run Tag ./cmd/salvor/serve
 	$(GO) -C tools test -count 1 ./...
 
@@ -147,14 +148,14 @@ test-sweeps: build ## every crash, repetition and failure of every action, write
 
 test-stories: build ## the stories of test/, under the race detector, with the exporter of traces
 	$(ALONE)
-	$(AGAIN) -name stories -- $(RACING) -- $(call racing-of,'^salvor/test/')
-	$(AGAIN) -name stories-calling -- $(PLAIN) -- $(call calling-of,'^salvor/test/')
+	$(AGAIN) -name stories -- $(RACING) -- $(call racing-of,-E '$(STORIES)')
+	$(AGAIN) -name stories-calling -- $(PLAIN) -- $(call calling-of,-E '$(STORIES)')
 
 flaky: build ## each test ROUNDS=30 times at low priority with GOMAXPROCS=1, 20 test programs at once; PACKAGES="./job ./host" chooses
 	test/flaky.sh
 
-mutants: ## change the program in each way of test/mutants/mutants.txt, where some test must fail; MUTANTS="-id C07,K05" or "-package host" chooses
-	$(GO) run ./test/mutants $(MUTANTS)
+mutants: ## change the program in each way of lab/mutants/mutants.txt, where some test must fail; MUTANTS="-id C07,K05" or "-package host" chooses
+	$(GO) run ./lab/mutants $(MUTANTS)
 
 fuzz: ## each fuzz target looks for inputs of its own for FUZZTIME (5s); FUZZ=REGEXP chooses
 	test/fuzz.sh
@@ -177,7 +178,7 @@ openstack: ## Debian's OpenStack with two nova-computes, one on Debian's Ironic 
 
 causes: build ## put known faults on the disks of installed systems, examine them, and write docs/causes.md; hours; it goes on where it was stopped. ONLY=REGEXP chooses
 	@test/install.sh causes
-	SALVOR_CAUSES_ONLY='$(ONLY)' nice $(GO) test -tags causes -count 1 -timeout 0 -parallel 2 -v -run TestCauses ./test/causes
+	SALVOR_CAUSES_ONLY='$(ONLY)' nice $(GO) test -tags causes -count 1 -timeout 0 -parallel 2 -v -run TestCauses ./lab/causes
 
 repair-rounds: build ## repair a real machine ROUNDS=10 times, while the control plane is killed, the power is cut, or the BMC is silent, and reads of the database are cut; SEED reproduces
 	@test/install.sh demo repair-rounds
@@ -203,17 +204,17 @@ api: ## write docs/api/openapi.json and docs/api/diagnosis.json again
 	$(GO) test ./test/reportschema -run TestSchemaIsCurrent -count 1 -update
 
 bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory, a region of 2,000 hosts, 500 servers of a dead one, the power of 1,000 machines, and the decoding of a BMC's answer; BENCH="--versus URL" compares
-	$(GO) run ./bench $(BENCH)
+	$(GO) run ./lab/bench $(BENCH)
 	$(GO) test -run '^$$' -bench 'Region|Renewals|Resumed|1000$$|Cyclades|Evacuate|Decode' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage ./driver/redfish ./wire/loose
 
 foreign: ## run the verbs of a rescue against each recorded Redfish tree below TREES=DIR, and print what each BMC is told
 	SALVOR_TREES=$(abspath $(TREES)) $(GO) test -v -count 1 -run TestTrees ./driver/redfish
 
 fleet: build ## the figure: one process with a simulated fleet of NODES=100000, each heartbeating every 100 s and power-synced every 120 s; FLEET="--as 100000" has a smaller one do that as often as so many
-	$(GO) run ./bench --fleet $(or $(NODES),100000) $(FLEET)
+	$(GO) run ./lab/bench --fleet $(or $(NODES),100000) $(FLEET)
 
 overload: build ## the figure: OVERLOAD=10000 rescues asked by 8 connections and by 500 in one run, with another client and heartbeats beside
-	$(GO) run ./bench --overload $(or $(OVERLOAD),10000)
+	$(GO) run ./lab/bench --overload $(or $(OVERLOAD),10000)
 
 strangers: build ## the figure: each listener in turn under 20,000 idle connections, 4,000 slow bodies, 600 slow readers, 90 MB of refused requests, and 2,000 TLS handshakes a second; SALVOR_SCALE=0.1 makes it smaller
 	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run 'TestStrangers|TestHandshakes' -count 1 ./test/stress
@@ -238,10 +239,9 @@ soak: build ## the long rounds: unit tests COUNT=20 times under the race detecto
 	SALVOR_SOAK=1 $(GO) test -timeout 25h -v -count 1 -run ForLong ./test/oddbmc
 	FUZZTIME=10m test/fuzz.sh
 	SALVOR_SOAK=1 test/e2e.sh
-	$(GO) run ./test/mutants
+	$(GO) run ./lab/mutants
 
 try: build ## run salvor with simulated machines, servers, faults and a diagnosis, without root or other packages, until Ctrl-C
-	@$(GO) build $(STAMP) -ldflags '-s -w' -o $(BIN)/ ./cmd/salvor-lab
 	@$(BIN)/salvor-lab try
 
 # What is installed and what is compiled do not wait for each other.

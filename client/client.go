@@ -23,6 +23,9 @@ import (
 	"salvor/wire/ironic"
 )
 
+// DefaultURL is the API of a control plane on this machine with its ordinary configuration.
+const DefaultURL = "http://127.0.0.1:6385"
+
 const (
 	defaultTimeout = 60 * time.Second
 	defaultMaxBody = 64 << 20

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 salvor=${SALVOR_BIN:-$PWD/bin}/salvor
 work=$(mktemp -d "${TMPDIR:-/tmp}/salvor-demo.XXXXXX")
-lab() { local verb=$1; shift; "$salvor" lab --state-dir "$work" --name demo "$verb" "$@"; }
+lab() { local verb=$1; shift; "${salvor}-lab" lab --state-dir "$work" --name demo "$verb" "$@"; }
 inside() { lab exec -- "$@"; }
 onhost() { local host=$1; shift; lab exec --host "$host" -- "$@"; }
 running=()

@@ -2,8 +2,8 @@
 
 salvor=$PWD/bin/salvor
 work=$(mktemp -d "${TMPDIR:-/tmp}/salvor-demo.XXXXXX")
-lab() { local verb=$1; shift; "$salvor" lab "$verb" --state-dir "$work" --name demo "$@"; }
-inside() { "$salvor" lab exec --state-dir "$work" --name demo -- "$@"; }
+lab() { local verb=$1; shift; "${salvor}-lab" lab "$verb" --state-dir "$work" --name demo "$@"; }
+inside() { "${salvor}-lab" lab exec --state-dir "$work" --name demo -- "$@"; }
 serve= postgres= database=
 finish() {
 	status=$?
@@ -70,7 +70,7 @@ query() {
 
 # start_serve: starts the control plane, and waits until it answers.
 start_serve() {
-	"$salvor" lab exec --state-dir "$work" --name demo -- "$salvor" serve --config "$work/salvor.conf" --state-dir "$work/state" >>"$work/serve.log" 2>&1 &
+	"${salvor}-lab" lab exec --state-dir "$work" --name demo -- "$salvor" serve --config "$work/salvor.conf" --state-dir "$work/state" >>"$work/serve.log" 2>&1 &
 	serve=$!
 	for _ in $(seq 200); do
 		inside curl -sf http://127.0.0.1:6385/healthz >/dev/null 2>&1 && return

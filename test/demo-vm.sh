@@ -13,9 +13,9 @@ esac
 salvor=${SALVOR_BIN:-$PWD/bin}/salvor
 ramdisk=${SALVOR_RAMDISK:-$PWD/build/ramdisk}
 work=$(mktemp -d "${TMPDIR:-/tmp}/salvor-demo.XXXXXX")
-lab() { local verb=$1; shift; "$salvor" lab "$verb" --state-dir "$work" --name demo "$@"; }
-inside() { "$salvor" lab exec --state-dir "$work" --name demo -- "$@"; }
-onhost() { local host=$1; shift; "$salvor" lab exec --state-dir "$work" --name demo --host "$host" -- "$@"; }
+lab() { local verb=$1; shift; "${salvor}-lab" lab "$verb" --state-dir "$work" --name demo "$@"; }
+inside() { "${salvor}-lab" lab exec --state-dir "$work" --name demo -- "$@"; }
+onhost() { local host=$1; shift; "${salvor}-lab" lab exec --state-dir "$work" --name demo --host "$host" -- "$@"; }
 running=()
 finish() {
 	status=$?

@@ -5,7 +5,7 @@
 #   ipmi       iPXE through an IPMI BMC, BIOS
 #   uefi       UEFI HTTP boot through a Redfish BMC
 #   uefi-media virtual media through a Redfish BMC, UEFI
-# ODD has lines, each an oddity of the Redfish BMC as salvor lab up --odd takes it.
+# ODD has lines, each an oddity of the Redfish BMC as salvor-lab lab up --odd takes it.
 # It ends with status 0 only if every proof held.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -13,22 +13,29 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/lab/try"
+	"salvor/version"
 )
 
 func main() {
+	// The first interrupt cancels what runs, so that it can tidy up; the second ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop)
 	if err := newRootCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "salvor-lab:", err)
-		os.Exit(1)
+		fmt.Fprintln(os.Stderr, "salvor-lab:", kit.PrintableLines(err.Error())) // an error may quote a BMC or a user
+		os.Exit(kit.ExitStatus(err))
 	}
 }
 
 func newRootCommand() *cobra.Command {
-	root := &cobra.Command{Use: "salvor-lab", Short: "Show salvor on machines that are not there", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(newTryCommand())
-	return root
+	root := &cobra.Command{
+		Use: "salvor-lab", Short: "Try salvor, and rehearse: simulated fleets, and virtual machines behind BMCs",
+		SilenceUsage: true, SilenceErrors: true, Version: version.Current().String(),
+	}
+	root.SetVersionTemplate("salvor-lab {{.Version}}\n")
+	root.AddCommand(newTryCommand(), newSimCommand(), newLabCommand(), kit.NewManCommand())
+	return kit.MarkUsageErrors(root)
 }
 
 func newTryCommand() *cobra.Command {

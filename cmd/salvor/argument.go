@@ -3,18 +3,15 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/secret"
 	"salvor/wire/ironic"
 )
-
-const maxArgumentFile = 16 << 20
 
 // parseKeyValues reads key=value arguments. A value that is JSON is taken as such, but one under
 // the key of a secret always as text: a password of digits is no number.
@@ -40,7 +37,7 @@ func textPairs(cmd *cobra.Command, flag string, args []string) (map[string]strin
 	for _, a := range args {
 		key, value, ok := strings.Cut(a, "=")
 		if !ok || key == "" {
-			return nil, usageErrorf(cmd, "--%s %q: want KEY=VALUE", flag, key)
+			return nil, kit.UsageErrorf(cmd, "--%s %q: want KEY=VALUE", flag, key)
 		}
 		out[key] = value
 	}
@@ -51,35 +48,14 @@ func textPairs(cmd *cobra.Command, flag string, args []string) (map[string]strin
 func readJSONArgument(cmd *cobra.Command, flag, value string) (json.RawMessage, error) {
 	text := []byte(strings.TrimSpace(value))
 	if len(text) == 0 || !strings.ContainsRune("{[", rune(text[0])) {
-		read, err := readArgument(cmd.InOrStdin(), value, maxArgumentFile)
+		read, err := kit.ReadArgument(cmd.InOrStdin(), value, kit.MaxArgumentFile)
 		if err != nil {
-			return nil, usageErrorf(cmd, "--%s: %w", flag, err)
+			return nil, kit.UsageErrorf(cmd, "--%s: %w", flag, err)
 		}
 		text = read
 	}
 	if !json.Valid(text) {
-		return nil, usageErrorf(cmd, "--%s: not JSON", flag)
-	}
-	return text, nil
-}
-
-// readArgument reads a file, or standard input for -.
-func readArgument(stdin io.Reader, name string, limit int64) ([]byte, error) {
-	in := stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	text, err := io.ReadAll(io.LimitReader(in, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	if int64(len(text)) > limit {
-		return nil, fmt.Errorf("read %s: larger than %d bytes", name, limit)
+		return nil, kit.UsageErrorf(cmd, "--%s: not JSON", flag)
 	}
 	return text, nil
 }
@@ -108,7 +84,7 @@ func (p *patchBuilder) done(cmd *cobra.Command) ([]ironic.PatchOperation, error)
 		return nil, p.err
 	}
 	if len(p.operations) == 0 {
-		return nil, usageErrorf(cmd, "nothing to change")
+		return nil, kit.UsageErrorf(cmd, "nothing to change")
 	}
 	return p.operations, nil
 }

@@ -4,30 +4,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/config"
 )
 
 // newDriverCommand is `salvor driver`.
 func newDriverCommand() *cobra.Command {
-	e, l := &apiEndpoint{}, &listOptions{}
+	e, l := &kit.Endpoint{}, &listOptions{}
 	list := &cobra.Command{
 		Use: "list", Short: "List the hardware types that conductors offer",
 		Example: "  salvor driver list\n  salvor driver list --long -f json",
-		RunE: e.run(func(c *clientCall) error {
-			q, err := l.query(c.Command, nil, c.args)
+		RunE: e.Run(func(c *kit.Call) error {
+			q, err := l.query(c.Command, nil, c.Args)
 			if err != nil {
 				return err
 			}
-			drivers, err := c.api.List(c.context(), client.Drivers, q)
+			drivers, err := c.API.List(c.Context(), client.Drivers, q)
 			if err != nil {
 				return err
 			}
-			return l.list(c.OutOrStdout(), l.driverColumns(drivers), drivers)
+			return l.List(c.OutOrStdout(), l.driverColumns(drivers), drivers)
 		}),
 	}
 	l.flags(list)
 	cmd := &cobra.Command{Use: "driver", Short: "Show the hardware types that conductors offer"}
-	e.flags(cmd)
+	e.Flags(cmd)
 	cmd.AddCommand(list)
 	addSubcommands(cmd, e, client.Drivers, driverParts)
 	findOrCreate(cmd, []string{"passthru"}).AddCommand(newPassthruCall(e, client.Drivers, "DRIVER"))
@@ -35,14 +36,14 @@ func newDriverCommand() *cobra.Command {
 }
 
 // driverColumns have titles of their own in the baremetal command.
-func (l *listOptions) driverColumns(drivers []client.Record) []outputColumn {
+func (l *listOptions) driverColumns(drivers []client.Record) []kit.Column {
 	columns := l.shown([]string{"name", "hosts"}, drivers)
 	for i, c := range columns {
-		switch c.field {
+		switch c.Field {
 		case "name":
-			columns[i].title = "Supported driver(s)"
+			columns[i].Title = "Supported driver(s)"
 		case "hosts":
-			columns[i].title = "Active host(s)"
+			columns[i].Title = "Active host(s)"
 		}
 	}
 	return columns
@@ -50,25 +51,25 @@ func (l *listOptions) driverColumns(drivers []client.Record) []outputColumn {
 
 // newConductorCommand is `salvor conductor`.
 func newConductorCommand() *cobra.Command {
-	e, l := &apiEndpoint{}, &listOptions{}
+	e, l := &kit.Endpoint{}, &listOptions{}
 	list := &cobra.Command{
 		Use: "list", Short: "List conductors and whether they are alive",
 		Example: "  salvor conductor list",
-		RunE: e.run(func(c *clientCall) error {
-			q, err := l.query(c.Command, nil, c.args)
+		RunE: e.Run(func(c *kit.Call) error {
+			q, err := l.query(c.Command, nil, c.Args)
 			if err != nil {
 				return err
 			}
-			conductors, err := c.api.List(c.context(), client.Conductors, q)
+			conductors, err := c.API.List(c.Context(), client.Conductors, q)
 			if err != nil {
 				return err
 			}
-			return l.list(c.OutOrStdout(), l.shown([]string{"hostname", "conductor_group", "alive"}, conductors), conductors)
+			return l.List(c.OutOrStdout(), l.shown([]string{"hostname", "conductor_group", "alive"}, conductors), conductors)
 		}),
 	}
 	l.flags(list)
 	cmd := &cobra.Command{Use: "conductor", Short: "Show conductors: the parts of salvor that run jobs"}
-	e.flags(cmd)
+	e.Flags(cmd)
 	cmd.AddCommand(list)
 	addSubcommands(cmd, e, client.Conductors, conductorParts)
 	return cmd

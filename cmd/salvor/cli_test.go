@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/test/must"
 )
 
@@ -74,7 +75,7 @@ func salvor(t *testing.T, f *fakeAPI, stdin string, args ...string) (stdout, std
 	root.SetOut(&out)
 	root.SetErr(&errs)
 	if err := root.ExecuteContext(t.Context()); err != nil {
-		status = exitStatus(err)
+		status = kit.ExitStatus(err)
 		fmt.Fprintln(&errs, "salvor:", err)
 	}
 	return out.String(), strings.ReplaceAll(errs.String(), server.URL, "URL"), status
@@ -237,8 +238,8 @@ func TestWrongUsage(t *testing.T) {
 		t.Run(c.args, func(t *testing.T) {
 			api := &fakeAPI{}
 			_, errs, status := salvor(t, api, "", strings.Fields(c.args)...)
-			if status != statusUsage || !strings.Contains(errs, c.want) {
-				t.Errorf("status %d, want %d; stderr lacks %q:\n%s", status, statusUsage, c.want, errs)
+			if status != kit.StatusUsage || !strings.Contains(errs, c.want) {
+				t.Errorf("status %d, want %d; stderr lacks %q:\n%s", status, kit.StatusUsage, c.want, errs)
 			}
 			if len(api.asked) > 0 {
 				t.Errorf("asked %q", api.asked)
@@ -257,7 +258,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(c.want, func(t *testing.T) {
 			api := &fakeAPI{answers: map[string][]string{"PUT /v1/nodes/a/states/provision": {c.answer}}}
 			_, errs, status := salvor(t, api, "", strings.Fields(c.args)...)
-			if status != statusFailed || !strings.Contains(errs, c.want) {
+			if status != kit.StatusFailed || !strings.Contains(errs, c.want) {
 				t.Errorf("status %d, stderr:\n%s", status, errs)
 			}
 		})
@@ -266,7 +267,7 @@ func TestRefusals(t *testing.T) {
 
 func TestNoAPI(t *testing.T) {
 	_, errs, status := salvor(t, &fakeAPI{}, "", "node", "list", "--url", "http://127.0.0.1:1")
-	if status != statusFailed || !strings.Contains(errs, `is "salvor serve" running there?`) {
+	if status != kit.StatusFailed || !strings.Contains(errs, `is "salvor serve" running there?`) {
 		t.Errorf("status %d, stderr:\n%s", status, errs)
 	}
 }
@@ -274,7 +275,7 @@ func TestNoAPI(t *testing.T) {
 func TestSeveralNodes(t *testing.T) {
 	api := &fakeAPI{answers: map[string][]string{"DELETE /v1/nodes/a": {"204 "}, "DELETE /v1/nodes/c": {"204 "}}}
 	_, errs, status := salvor(t, api, "", "node", "delete", "a", "b", "c")
-	if status != statusFailed || !strings.Contains(errs, "Deleted node c") || !strings.Contains(errs, "/v1/nodes/b: 404") {
+	if status != kit.StatusFailed || !strings.Contains(errs, "Deleted node c") || !strings.Contains(errs, "/v1/nodes/b: 404") {
 		t.Errorf("status %d, stderr:\n%s", status, errs)
 	}
 }
@@ -295,12 +296,12 @@ func TestWaiting(t *testing.T) {
 	}{
 		{"reached", "node rescue a --rescue-password p --wait", []string{look("rescuing", ""), "503 {}", look("rescue wait", ""), look("rescue", "")}, 0,
 			[]string{"a: rescue (power on, 0 s)"}, []string{"rescuing (last: waiting for a heartbeat)", "the API does not answer", "rescue wait: waits for the ramdisk (last: waiting for a heartbeat)"}},
-		{"failed", "node rescue a --rescue-password p --wait=60", []string{look("rescuing", ""), look("rescue failed", "set power: redfish: 503")}, statusFailed,
+		{"failed", "node rescue a --rescue-password p --wait=60", []string{look("rescuing", ""), look("rescue failed", "set power: redfish: 503")}, kit.StatusFailed,
 			nil, []string{`node a is in state "rescue failed" with power on: set power: redfish: 503`, "what next: salvor node rescue a  # try again", "or: salvor node unrescue a", "salvor node history a"}},
-		{"timed out", "node unrescue a --wait=1", []string{look("unrescuing", "")}, statusTimedOut, nil, []string{"gave up waiting after 1s", "it has not ended: see salvor node show a"}},
+		{"timed out", "node unrescue a --wait=1", []string{look("unrescuing", "")}, kit.StatusTimedOut, nil, []string{"gave up waiting after 1s", "it has not ended: see salvor node show a"}},
 		{"aborted", "node abort a --wait", []string{look("rescue wait", ""), look("rescue failed", "")}, 0, []string{"a: rescue failed"}, nil},
 		{"power", "node power on a --wait", []string{strings.Replace(look("active", ""), "{", `{"target_power_state": "power on",`, 1), look("active", "")}, 0, []string{"a: active (power on"}, nil},
-		{"power stays", "node power off a --wait", []string{look("active", "BMC down")}, statusFailed, nil, []string{`wait for "power off": node a is in state "active" with power on: BMC down`}},
+		{"power stays", "node power off a --wait", []string{look("active", "BMC down")}, kit.StatusFailed, nil, []string{`wait for "power off": node a is in state "active" with power on: BMC down`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			api := &fakeAPI{answers: map[string][]string{
@@ -326,9 +327,9 @@ func TestWaiting(t *testing.T) {
 
 func TestLiveLine(t *testing.T) {
 	var b bytes.Buffer
-	p := &progressPrinter{out: &b, name: "a", width: 30}
-	p.look(client.Progress{Node: &client.Node{ProvisionState: "rescue wait"}, LastEvent: "waiting for a heartbeat", Elapsed: 12 * time.Second})
-	p.end()
+	p := &kit.Progress{Out: &b, Name: "a", Width: 30}
+	p.Look(client.Progress{Node: &client.Node{ProvisionState: "rescue wait"}, LastEvent: "waiting for a heartbeat", Elapsed: 12 * time.Second})
+	p.End()
 	if got := b.String(); got != "\r\x1b[Ka    12 s  rescue wait: wa...\r\x1b[K" {
 		t.Errorf("%q", got)
 	}
@@ -377,14 +378,14 @@ func TestLate(t *testing.T) {
 	defer interrupt()
 	cmd := &cobra.Command{}
 	cmd.SetContext(ctx)
-	c, w := &clientCall{Command: cmd}, &waitOption{seconds: 1}
+	c, w := &kit.Call{Command: cmd}, &waitOption{seconds: 1}
 	bounded, cancel := w.within(c)
 	defer cancel()
 	if _, has := bounded.Deadline(); !has {
 		t.Error("a wait of a second has no end")
 	}
-	for _, want := range []int{statusTimedOut, statusInterrupted} {
-		if got := statusOf(w.late(c, io.EOF)); got != want {
+	for _, want := range []int{kit.StatusTimedOut, kit.StatusInterrupted} {
+		if got := kit.StatusOf(w.late(c, io.EOF)); got != want {
 			t.Errorf("%d, want %d", got, want)
 		}
 		interrupt()
@@ -406,7 +407,7 @@ func TestWordsOfFlags(t *testing.T) {
 			t.Errorf("%s: %d, %s%s", one.args, status, out, errs)
 		}
 	}
-	if _, errs, status := salvor(t, &fakeAPI{}, "", "events", "--last", "0"); status != statusUsage {
+	if _, errs, status := salvor(t, &fakeAPI{}, "", "events", "--last", "0"); status != kit.StatusUsage {
 		t.Errorf("%d, %s", status, errs)
 	}
 }

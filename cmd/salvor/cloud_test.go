@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/test/must"
 )
 
@@ -29,7 +30,7 @@ func runWithoutURL(t *testing.T, dir string, env map[string]string, args ...stri
 	root.SetOut(&out)
 	root.SetErr(&errs)
 	if err := root.ExecuteContext(t.Context()); err != nil {
-		status = exitStatus(err)
+		status = kit.ExitStatus(err)
 		fmt.Fprintln(&errs, "salvor:", err)
 	}
 	return out.String(), errs.String(), status
@@ -162,20 +163,20 @@ func TestCloudRefused(t *testing.T) {
 	dir, empty := writeClouds(t, f), t.TempDir()
 	broken, large := t.TempDir(), t.TempDir()
 	writeFile(t, filepath.Join(broken, "clouds.yaml"), "clouds: [")
-	writeFile(t, filepath.Join(large, "clouds.yaml"), strings.Repeat("#", maxCloudsFile+1))
+	writeFile(t, filepath.Join(large, "clouds.yaml"), strings.Repeat("#", kit.MaxCloudsFile+1))
 	for _, c := range []struct {
 		dir, cloud string
 		status     int
 		want       string
 	}{
-		{dir, "lba", statusUsage, `cloud "lba": unknown; clouds.yaml has app, bare, basic, elsewhere, fixed, lab, noauthurl, open, plain, refused, token`},
-		{empty, "lab", statusUsage, `cloud "lab": there is no clouds.yaml; looked for clouds.yaml, ` + filepath.Join(empty, "home/.config/openstack/clouds.yaml") + ", /etc/openstack/clouds.yaml"},
-		{dir, "bare", statusUsage, `cloud "bare" of clouds.yaml: auth_type none needs baremetal_endpoint_override`},
-		{dir, "noauthurl", statusUsage, `cloud "noauthurl" of clouds.yaml: it has no auth_url`},
-		{dir, "refused", statusFailed, `cloud "refused": Keystone at ` + f.URL + `/identity/v3 refuses its credentials`},
-		{dir, "elsewhere", statusFailed, `cloud "elsewhere": the catalog of Keystone has no service baremetal`},
-		{broken, "lab", statusUsage, "clouds.yaml is no clouds.yaml: "},
-		{large, "lab", statusUsage, "larger than 1048576 bytes"},
+		{dir, "lba", kit.StatusUsage, `cloud "lba": unknown; clouds.yaml has app, bare, basic, elsewhere, fixed, lab, noauthurl, open, plain, refused, token`},
+		{empty, "lab", kit.StatusUsage, `cloud "lab": there is no clouds.yaml; looked for clouds.yaml, ` + filepath.Join(empty, "home/.config/openstack/clouds.yaml") + ", /etc/openstack/clouds.yaml"},
+		{dir, "bare", kit.StatusUsage, `cloud "bare" of clouds.yaml: auth_type none needs baremetal_endpoint_override`},
+		{dir, "noauthurl", kit.StatusUsage, `cloud "noauthurl" of clouds.yaml: it has no auth_url`},
+		{dir, "refused", kit.StatusFailed, `cloud "refused": Keystone at ` + f.URL + `/identity/v3 refuses its credentials`},
+		{dir, "elsewhere", kit.StatusFailed, `cloud "elsewhere": the catalog of Keystone has no service baremetal`},
+		{broken, "lab", kit.StatusUsage, "clouds.yaml is no clouds.yaml: "},
+		{large, "lab", kit.StatusUsage, "larger than 1048576 bytes"},
 	} {
 		_, errs, status := runWithoutURL(t, c.dir, nil, "node", "list", "--os-cloud", c.cloud)
 		if status != c.status || !strings.Contains(errs, c.want) {

@@ -1,22 +1,18 @@
 package main
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
-// completeWithin bounds the time in which the API gives names to a shell, and mostCompleted how many of them are shown.
-const (
-	completeWithin = time.Second
-	mostCompleted  = 100
-)
+// mostCompleted is how many names are offered to a shell.
+const mostCompleted = 100
 
 var nodeResource = resourceSpec{at: client.Nodes, title: "node"}
 
@@ -70,7 +66,7 @@ func addCompletionScripts(root *cobra.Command) {
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return checkAllowed(cmd, "shell", args[0], shells)
+			return kit.CheckAllowed(cmd, "shell", args[0], shells)
 		}
 	}
 }
@@ -105,85 +101,46 @@ func cutLast(text, separator string) (before, after string, found bool) {
 
 // fieldsFor asks the API for a record and gives the names of its fields; nothing where it does not answer in time.
 func (r *resourceSpec) fieldsFor(cmd *cobra.Command) []string {
-	c := completingCall(cmd)
+	c, done := kit.CompletingCall(cmd)
 	if c == nil {
 		return nil
 	}
-	defer c.done()
+	defer done()
 	var found []client.Record
 	if r.isBaremetal() {
-		found, _ = c.api.List(c.context(), r.at, client.Query{Limit: 1, Detail: true})
+		found, _ = c.API.List(c.Context(), r.at, client.Query{Limit: 1, Detail: true})
 	} else {
-		found, _ = r.all(c.clientCall, nil)
+		found, _ = r.all(c, nil)
 	}
 	if len(found) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(found[0])), func(f string) bool { return slices.Contains(hidden, f) })
-}
-
-// completionCall is a call of the API for a shell that waits.
-type completionCall struct {
-	*clientCall
-	done func()
-}
-
-// completingCall prepares a call that a shell waits for; nil where the flags of the command name no API.
-func completingCall(cmd *cobra.Command) *completionCall {
-	text := func(flag string) string { v, _ := cmd.Flags().GetString(flag); return v }
-	e := &apiEndpoint{
-		url: text("url"), user: text("user"), version: text("api-version"), cloud: text("os-cloud"), ca: text("cacert"), cert: text("cert"), key: text("cert-key"),
-		timeout: completeWithin,
-	}
-	ctx, cancel := context.WithTimeout((&clientCall{Command: cmd}).context(), completeWithin)
-	cmd.SetContext(ctx)
-	api, err := e.client(cmd)
-	if err != nil {
-		cancel()
-		return nil
-	}
-	return &completionCall{&clientCall{Command: cmd, api: api}, cancel}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(found[0])), func(f string) bool { return slices.Contains(kit.HiddenFields, f) })
 }
 
 // namesFor asks the API for the names of records that begin with what is typed; nothing where it does not answer in time.
 func namesFor(cmd *cobra.Command, kinds []*resourceSpec, given []string, typed string) []string {
-	c := completingCall(cmd)
+	c, done := kit.CompletingCall(cmd)
 	if c == nil {
 		return nil
 	}
-	defer c.done()
-	ctx, names := c.context(), map[string]bool{}
+	defer done()
+	ctx, names := c.Context(), map[string]bool{}
 	for _, kind := range kinds {
 		var found []client.Record
 		var err error
 		if kind.isBaremetal() {
-			found, err = c.api.List(ctx, kind.at, client.Query{})
+			found, err = c.API.List(ctx, kind.at, client.Query{})
 		} else {
-			found, err = kind.all(c.clientCall, nil)
+			found, err = kind.all(c, nil)
 		}
 		for _, one := range found {
-			name := firstOf(one.Text("name"), one.Text("uuid"), one.Text("id"))
+			name := kit.FirstOf(one.Text("name"), one.Text("uuid"), one.Text("id"))
 			if err == nil && strings.HasPrefix(name, typed) && !slices.Contains(given, name) {
-				names[stripControlChars(name)] = true
+				names[kit.StripControlChars(name)] = true
 			}
 		}
 	}
 	out := slices.Sorted(maps.Keys(names))
 	return out[:min(len(out), mostCompleted)]
-}
-
-// completeFlag offers fixed values for a flag.
-func completeFlag(cmd *cobra.Command, flag string, values func() []string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return values(), cobra.ShellCompDirectiveNoFileComp
-	})
-}
-
-// cloudNames are those of clouds.yaml; none where it cannot be read.
-func cloudNames() []string {
-	f, err := readCloudFiles()
-	if err != nil || f == nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(f.clouds))
 }

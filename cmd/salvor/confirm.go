@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"salvor/cmd/salvor/kit"
 )
 
 // destruction is what a command does that cannot be taken back, or that interrupts machines in use.
@@ -90,12 +92,12 @@ func confirm(cmd *cobra.Command, names []string, always bool) error {
 		return nil
 	}
 	in := cmd.InOrStdin()
-	if isSwitchedOn(cmd, "yes") || terminalWidth(in) == 0 {
+	if isSwitchedOn(cmd, "yes") || kit.TerminalWidth(in) == 0 {
 		return nil
 	}
 	text := cmd.CommandPath()
 	if len(names) > 0 {
-		text += " " + stripControlChars(shortenList(names))
+		text += " " + kit.StripControlChars(shortenList(names))
 	}
 	if destroys {
 		text += ": the command " + d.effect
@@ -107,7 +109,7 @@ func confirm(cmd *cobra.Command, names []string, always bool) error {
 func askForYes(cmd *cobra.Command, question string) error {
 	in, out := cmd.InOrStdin(), cmd.ErrOrStderr()
 	fmt.Fprint(out, question)
-	defer onInterrupt(func() { fmt.Fprintln(out) })()
+	defer kit.OnInterrupt(func() { fmt.Fprintln(out) })()
 	// Byte by byte: what is typed after the line is for somebody else, such as the question for a password.
 	var line []byte
 	for one := make([]byte, 1); ; {
@@ -120,7 +122,7 @@ func askForYes(cmd *cobra.Command, question string) error {
 	case "y", "yes":
 		return nil
 	}
-	return withStatus(statusFailed, errors.New("nothing was done, because the answer was not y; --yes does it without a question"))
+	return kit.WithStatus(kit.StatusFailed, errors.New("nothing was done, because the answer was not y; --yes does it without a question"))
 }
 
 // shortenList names the first of many, and how many there are.

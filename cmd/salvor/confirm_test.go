@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/test/must"
 )
 
@@ -43,7 +44,7 @@ func atTerminal(t *testing.T, f *fakeAPI, typed string, args ...string) (stderr 
 	root.SetOut(&errs)
 	root.SetErr(&errs)
 	if err := root.ExecuteContext(t.Context()); err != nil {
-		status = exitStatus(err)
+		status = kit.ExitStatus(err)
 		fmt.Fprintln(&errs, "salvor:", err)
 	}
 	return errs.String(), status
@@ -68,18 +69,18 @@ func TestQuestions(t *testing.T) {
 	}{
 		{"node delete a", "y\n", "salvor node delete a: the command deletes the records of the nodes. Go on? [y/N] ", 1, 0},
 		{"node delete a", "YES\n", "Go on?", 1, 0},
-		{"node delete a b", "n\n", "salvor node delete a, b: ", 0, statusFailed},
-		{"node delete a", "\n", "Go on?", 0, statusFailed},
-		{"node delete a", "\x04", "Go on?", 0, statusFailed}, // end of file
+		{"node delete a b", "n\n", "salvor node delete a, b: ", 0, kit.StatusFailed},
+		{"node delete a", "\n", "Go on?", 0, kit.StatusFailed},
+		{"node delete a", "\x04", "Go on?", 0, kit.StatusFailed}, // end of file
 		{"node delete a --yes", "", "", 1, 0},
 		{"node power off a", "", "", 1, 0},
-		{"node power off a b", "n\n", "switches the nodes off", 0, statusFailed},
+		{"node power off a b", "n\n", "switches the nodes off", 0, kit.StatusFailed},
 		{"node power on a b", "", "", 2, 0},
-		{"node undeploy a", "n\n", "deletes the instances", 0, statusFailed},
-		{"node clean a --clean-steps []", "n\n", "clean steps", 0, statusFailed},
-		{"port delete p", "n\n", "salvor port delete p: the command deletes what is named.", 0, statusFailed},
+		{"node undeploy a", "n\n", "deletes the instances", 0, kit.StatusFailed},
+		{"node clean a --clean-steps []", "n\n", "clean steps", 0, kit.StatusFailed},
+		{"port delete p", "n\n", "salvor port delete p: the command deletes what is named.", 0, kit.StatusFailed},
 		{"host set vm1 --disable", "", "", 1, 0},
-		{"host set vm1 --forced-down", "n\n", "stops the guests of the host", 0, statusFailed},
+		{"host set vm1 --forced-down", "n\n", "stops the guests of the host", 0, kit.StatusFailed},
 		{"host set vm1 --forced-down=false", "", "", 1, 0},
 	} {
 		t.Run(c.args+" "+strings.TrimSpace(c.typed), func(t *testing.T) {
@@ -167,7 +168,7 @@ func TestSelectionAsks(t *testing.T) {
 	api := nodesAPI()
 	api.answers["GET /v1/nodes"] = []string{chosenNodes}
 	errs, status := atTerminal(t, api, "n\n", strings.Fields("node power on --where state=active")...)
-	if status != statusFailed || len(api.asked) != 1 || !strings.Contains(errs, "salvor node power on web-1, b. Go on? [y/N]") {
+	if status != kit.StatusFailed || len(api.asked) != 1 || !strings.Contains(errs, "salvor node power on web-1, b. Go on? [y/N]") {
 		t.Errorf("status %d, asked %q:\n%s", status, api.asked, errs)
 	}
 }
@@ -178,11 +179,11 @@ func TestSelectionGoesOn(t *testing.T) {
 	api.answers["GET /v1/nodes"] = []string{chosenNodes}
 	delete(api.answers, "DELETE /v1/nodes/a")
 	_, errs, status := salvor(t, api, "", "node", "delete", "--where", "driver=ipmi")
-	if status != statusFailed || !strings.Contains(errs, "web-1: failed: DELETE /v1/nodes/a: 404") || !strings.Contains(errs, "Deleted node b\nsalvor: 1 of 2 nodes failed\n") {
+	if status != kit.StatusFailed || !strings.Contains(errs, "web-1: failed: DELETE /v1/nodes/a: 404") || !strings.Contains(errs, "Deleted node b\nsalvor: 1 of 2 nodes failed\n") {
 		t.Errorf("status %d:\n%s", status, errs)
 	}
 	api.answers["GET /v1/nodes"] = []string{`{"nodes": []}`}
-	if _, errs, status := salvor(t, api, "", "node", "delete", "--where", "fault=none"); status != statusFailed || !strings.Contains(errs, "no node has fault=none") {
+	if _, errs, status := salvor(t, api, "", "node", "delete", "--where", "fault=none"); status != kit.StatusFailed || !strings.Contains(errs, "no node has fault=none") {
 		t.Errorf("status %d:\n%s", status, errs)
 	}
 }
@@ -199,7 +200,7 @@ func TestSelectionRefused(t *testing.T) {
 		"node reboot --where owner=x --where owner=y": "owner is given twice",
 	} {
 		api := nodesAPI()
-		if _, errs, status := salvor(t, api, "", strings.Fields(args)...); status != statusUsage || !strings.Contains(errs, want) || len(api.asked) > 0 {
+		if _, errs, status := salvor(t, api, "", strings.Fields(args)...); status != kit.StatusUsage || !strings.Contains(errs, want) || len(api.asked) > 0 {
 			t.Errorf("%s: status %d, asked %q:\n%s", args, status, api.asked, errs)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/config"
 	"salvor/problem"
 	"salvor/record"
@@ -100,7 +101,7 @@ salvor serve itself brings a SQLite database up to date when it starts.`,
 
 func newDBStatusCommand() *cobra.Command {
 	var which serveFlags
-	var out outputOptions
+	var out kit.Output
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether this program can serve the database, and what to do if not",
@@ -122,18 +123,18 @@ func newDBStatusCommand() *cobra.Command {
   salvor db status -c state -f value`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(cmd); err != nil {
+			if err := out.Check(cmd); err != nil {
 				return err
 			}
 			status, err := databaseStatus(cmd.Context(), &which)
 			if err != nil {
 				return err
 			}
-			return out.show(cmd.OutOrStdout(), status)
+			return out.Show(cmd.OutOrStdout(), status)
 		},
 	}
 	which.flags(cmd, "database", "")
-	out.flags(cmd)
+	out.Flags(cmd)
 	return cmd
 }
 
@@ -185,7 +186,7 @@ func databaseStatus(ctx context.Context, which *serveFlags) (client.Record, erro
 
 func newDBBackupCommand() *cobra.Command {
 	var which serveFlags
-	var out outputOptions
+	var out kit.Output
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write the whole database, as it is at one moment, into a new SQLite file",
@@ -204,7 +205,7 @@ Nothing acts on it until an administrator has decided about its open jobs (salvo
   salvor db copy --from sqlite:/var/backups/salvor-2026-11-22.db --to postgres://salvor@db/restored`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := out.check(cmd); err != nil {
+			if err := out.Check(cmd); err != nil {
 				return err
 			}
 			d, err := which.open(cmd.Context(), "database", store.Look)
@@ -216,18 +217,18 @@ Nothing acts on it until an administrator has decided about its open jobs (salvo
 			if err != nil {
 				return err
 			}
-			return out.copied(cmd.OutOrStdout(), done)
+			return printCopied(&out, cmd.OutOrStdout(), done)
 		},
 	}
 	which.flags(cmd, "database", "")
-	out.flags(cmd)
+	out.Flags(cmd)
 	return cmd
 }
 
 func newDBCopyCommand() *cobra.Command {
 	var from serveFlags
 	var to string
-	var out outputOptions
+	var out kit.Output
 	cmd := &cobra.Command{
 		Use:   "copy --to URL",
 		Short: "Fill an empty database with all that another holds: SQLite to PostgreSQL, or back",
@@ -251,14 +252,14 @@ A password in a URL shows in the list of processes; a file ~/.pgpass or PGPASSWO
   salvor db copy --from postgres://salvor@db/salvor --to sqlite:/var/lib/salvor/salvor.db`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(cmd); err != nil {
+			if err := out.Check(cmd); err != nil {
 				return err
 			}
 			return copyDatabase(cmd, &from, to, &out)
 		},
 	}
 	from.flags(cmd, "from", "")
-	out.flags(cmd)
+	out.Flags(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "the empty database to fill: sqlite:PATH or postgres://... (required)")
 	if err := cmd.MarkFlagRequired("to"); err != nil {
 		panic(err)
@@ -266,7 +267,7 @@ A password in a URL shows in the list of processes; a file ~/.pgpass or PGPASSWO
 	return cmd
 }
 
-func copyDatabase(cmd *cobra.Command, from *serveFlags, to string, out *outputOptions) error {
+func copyDatabase(cmd *cobra.Command, from *serveFlags, to string, out *kit.Output) error {
 	ctx := cmd.Context()
 	source, err := from.open(ctx, "from", store.Own)
 	if err != nil {
@@ -281,12 +282,12 @@ func copyDatabase(cmd *cobra.Command, from *serveFlags, to string, out *outputOp
 	if err = errors.Join(err, destination.Close()); err != nil {
 		return err
 	}
-	return out.copied(cmd.OutOrStdout(), done)
+	return printCopied(out, cmd.OutOrStdout(), done)
 }
 
 // tellCopied shows how a copy goes on: one line that changes on a terminal, else a line for each table.
 func tellCopied(w io.Writer, word string) func(store.Copied, bool) {
-	width := terminalWidth(w)
+	width := kit.TerminalWidth(w)
 	return func(c store.Copied, done bool) {
 		switch {
 		case width == 0 && done:
@@ -301,10 +302,10 @@ func tellCopied(w io.Writer, word string) func(store.Copied, bool) {
 }
 
 // copied prints what a copy came to, table by table.
-func (o *outputOptions) copied(w io.Writer, done []store.Copied) error {
+func printCopied(o *kit.Output, w io.Writer, done []store.Copied) error {
 	records := make([]client.Record, len(done))
 	for i, c := range done {
 		records[i] = client.Record{"table": c.Table, "rows": c.Rows, "digest": c.Digest}
 	}
-	return o.list(w, columnsOf([]string{"table", "rows", "digest"}), records)
+	return o.List(w, kit.ColumnsOf([]string{"table", "rows", "digest"}), records)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 	"salvor/store"
 	"salvor/wire/native"
@@ -26,7 +27,7 @@ type restoredFlags struct {
 }
 
 func newDBRestoredCommand() *cobra.Command {
-	e, o, f := &apiEndpoint{}, &outputOptions{}, &restoredFlags{}
+	e, o, f := &kit.Endpoint{}, &kit.Output{}, &restoredFlags{}
 	cmd := &cobra.Command{
 		Use: "restored", Short: "Show what became of a database that was restored, and release it", Args: cobra.NoArgs,
 		Long: `Show what became of a database that was restored, and release it.
@@ -62,19 +63,19 @@ The command asks the running salvor serve as an administrator. With --database i
   # look at a backup before it is put in place
   salvor db restored --database sqlite:/var/backups/salvor-2026-11-22.db`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(cmd); err != nil {
+			if err := o.Check(cmd); err != nil {
 				return err
 			}
 			if f.offline != "" {
 				return showOffline(cmd, f, o)
 			}
-			return e.run(func(c *clientCall) error { return decideRestored(c, f, o) })(cmd, args)
+			return e.Run(func(c *kit.Call) error { return decideRestored(c, f, o) })(cmd, args)
 		},
 	}
-	e.flags(cmd)
-	o.flags(cmd)
+	e.Flags(cmd)
+	o.Flags(cmd)
 	b := cmd.Flags()
-	addEnumFlag(cmd, &f.release, "release", "", "end the hold; open jobs go on (as-it-is) or end (end-operations)", decisions...)
+	kit.AddEnumFlag(cmd, &f.release, "release", "", "end the hold; open jobs go on (as-it-is) or end (end-operations)", decisions...)
 	b.BoolVar(&f.unread, "unread", false, "with --release: do not wait until all machines are read")
 	b.BoolVar(&f.readAgain, "read-again", false, "have conductors read all machines again")
 	b.StringVar(&f.offline, "database", "", "read this database instead, which no process serves: sqlite:PATH or postgres://...")
@@ -84,12 +85,12 @@ The command asks the running salvor serve as an administrator. With --database i
 // decisions are those that a release takes.
 var decisions = []string{"as-it-is", "end-operations"}
 
-func decideRestored(c *clientCall, f *restoredFlags, o *outputOptions) error {
+func decideRestored(c *kit.Call, f *restoredFlags, o *kit.Output) error {
 	if f.release == "" && f.unread {
-		return usageErrorf(c.Command, "--unread is of use with --release only")
+		return kit.UsageErrorf(c.Command, "--unread is of use with --release only")
 	}
 	ask := func(method, path string, body, into any) error {
-		return c.api.Ask(c.context(), client.Native, method, restoredPath+path, nil, body, into)
+		return c.API.Ask(c.Context(), client.Native, method, restoredPath+path, nil, body, into)
 	}
 	if f.readAgain {
 		if err := ask(http.MethodPost, "/read", nil, nil); err != nil {
@@ -101,42 +102,42 @@ func decideRestored(c *clientCall, f *restoredFlags, o *outputOptions) error {
 		if err := ask(http.MethodPost, "/release", native.RestoredRelease{Decision: f.release, Unread: f.unread}, &done); err != nil {
 			return err
 		}
-		return o.released(c.OutOrStdout(), done)
+		return printReleased(o, c.OutOrStdout(), done)
 	}
 	var r native.Restored
 	if err := ask(http.MethodGet, "", nil, &r); err != nil {
 		return err
 	}
-	return o.restored(c.OutOrStdout(), r)
+	return printRestored(o, c.OutOrStdout(), r)
 }
 
-func (o *outputOptions) released(w io.Writer, done native.RestoredReleased) error {
-	if o.format == "json" {
-		return writeJSON(w, done)
+func printReleased(o *kit.Output, w io.Writer, done native.RestoredReleased) error {
+	if o.Format == "json" {
+		return kit.WriteJSON(w, done)
 	}
 	for _, line := range done.Lines {
-		fmt.Fprintln(w, stripControlChars(line))
+		fmt.Fprintln(w, kit.StripControlChars(line))
 	}
 	_, err := fmt.Fprintln(w, "released: the database is served as any other; see: salvor node list")
 	return err
 }
 
 // restored prints the cause of the hold, the open jobs and the differences.
-func (o *outputOptions) restored(w io.Writer, r native.Restored) error {
-	if o.format == "json" {
-		return writeJSON(w, r)
+func printRestored(o *kit.Output, w io.Writer, r native.Restored) error {
+	if o.Format == "json" {
+		return kit.WriteJSON(w, r)
 	}
 	if r.Held == nil {
 		_, err := fmt.Fprintln(w, "the database is not held: there is nothing to decide")
 		return err
 	}
-	fmt.Fprintf(w, "held since %s: %s\n  %s\n", shownTime(formatCell(r.Held.Since)), stripControlChars(r.Held.Words), stripControlChars(r.Held.Detail))
+	fmt.Fprintf(w, "held since %s: %s\n  %s\n", kit.ShownTime(kit.FormatCell(r.Held.Since)), kit.StripControlChars(r.Held.Words), kit.StripControlChars(r.Held.Detail))
 	fmt.Fprintf(w, "\nopen jobs: %d\n", len(r.Jobs))
 	for _, j := range r.Jobs {
-		fmt.Fprintf(w, "\n%s  %s of %s %s\n", j.ID, stripControlChars(j.Kind), stripControlChars(j.SubjectKind), stripControlChars(j.Subject))
-		fmt.Fprintf(w, "  asked at %s%s; stood at %s, %s\n", shownTime(formatCell(j.AskedAt)), formatAskedBy(j.AskedBy), atAction(j), triesOf(j.Tries))
+		fmt.Fprintf(w, "\n%s  %s of %s %s\n", j.ID, kit.StripControlChars(j.Kind), kit.StripControlChars(j.SubjectKind), kit.StripControlChars(j.Subject))
+		fmt.Fprintf(w, "  asked at %s%s; stood at %s, %s\n", kit.ShownTime(kit.FormatCell(j.AskedAt)), formatAskedBy(j.AskedBy), atAction(j), triesOf(j.Tries))
 		for _, d := range decisions {
-			fmt.Fprintf(w, "  %-15s it %s\n", d+":", stripControlChars(j.Effects[d]))
+			fmt.Fprintf(w, "  %-15s it %s\n", d+":", kit.StripControlChars(j.Effects[d]))
 		}
 	}
 	fmt.Fprintf(w, "\ndifferences: %d; %d of %d machines were read\n", len(r.Differences), r.Read, r.Machines)
@@ -145,7 +146,7 @@ func (o *outputOptions) restored(w io.Writer, r native.Restored) error {
 		if d.Unreadable != "" {
 			found = "unreadable: " + d.Unreadable
 		}
-		fmt.Fprintf(w, "\n%s %s: %s: recorded %s, found %s\n  at the release: %s\n", d.SubjectKind, stripControlChars(d.Subject), d.What, stripControlChars(d.Recorded), stripControlChars(found), stripControlChars(d.Release))
+		fmt.Fprintf(w, "\n%s %s: %s: recorded %s, found %s\n  at the release: %s\n", d.SubjectKind, kit.StripControlChars(d.Subject), d.What, kit.StripControlChars(d.Recorded), kit.StripControlChars(found), kit.StripControlChars(d.Release))
 	}
 	writeWitnesses(w, r)
 	if r.Read < r.Machines {
@@ -161,9 +162,9 @@ func writeWitnesses(w io.Writer, r native.Restored) {
 	for _, one := range r.Witnesses {
 		switch {
 		case one.Unreadable != "":
-			fmt.Fprintf(w, "\nwitness %s: unreadable: %s\n", stripControlChars(one.Witness), stripControlChars(one.Unreadable))
+			fmt.Fprintf(w, "\nwitness %s: unreadable: %s\n", kit.StripControlChars(one.Witness), kit.StripControlChars(one.Unreadable))
 		case one.Contradicts != "":
-			fmt.Fprintf(w, "\nwitness %s: %s\n  after the release, that does not hold the database again\n", stripControlChars(one.Witness), stripControlChars(one.Contradicts))
+			fmt.Fprintf(w, "\nwitness %s: %s\n  after the release, that does not hold the database again\n", kit.StripControlChars(one.Witness), kit.StripControlChars(one.Contradicts))
 		}
 	}
 }
@@ -172,14 +173,14 @@ func formatAskedBy(user string) string {
 	if user == "" {
 		return ""
 	}
-	return " by " + stripControlChars(user)
+	return " by " + kit.StripControlChars(user)
 }
 
 func atAction(j native.RestoredJob) string {
 	if j.Action == "" {
 		return "its start"
 	}
-	return fmt.Sprintf("%q (%s)", stripControlChars(j.Action), j.State)
+	return fmt.Sprintf("%q (%s)", kit.StripControlChars(j.Action), j.State)
 }
 
 func triesOf(n int) string {
@@ -190,9 +191,9 @@ func triesOf(n int) string {
 }
 
 // showOffline reads a database that no process serves. It does not read machines.
-func showOffline(cmd *cobra.Command, f *restoredFlags, o *outputOptions) error {
+func showOffline(cmd *cobra.Command, f *restoredFlags, o *kit.Output) error {
 	if f.release != "" || f.readAgain {
-		return usageErrorf(cmd, "--database only looks: start salvor serve on the database, which holds itself, and decide there")
+		return kit.UsageErrorf(cmd, "--database only looks: start salvor serve on the database, which holds itself, and decide there")
 	}
 	d, err := store.OpenDatabase(cmd.Context(), f.offline, store.Look)
 	if err != nil {
@@ -203,10 +204,10 @@ func showOffline(cmd *cobra.Command, f *restoredFlags, o *outputOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.format == "table" {
+	if o.Format == "table" {
 		fmt.Fprintf(cmd.OutOrStdout(), "open jobs: %d; machines are compared by salvor serve, which starts held on a restored database\n", len(jobs))
 	}
-	return o.list(cmd.OutOrStdout(), columnsOf([]string{"id", "kind", "subject", "state", "action", "tries", "asked_at", "asked_by"}), jobs)
+	return o.List(cmd.OutOrStdout(), kit.ColumnsOf([]string{"id", "kind", "subject", "state", "action", "tries", "asked_at", "asked_by"}), jobs)
 }
 
 func openJobs(ctx context.Context, d *store.Database) ([]client.Record, error) {

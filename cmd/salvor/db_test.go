@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"salvor/cmd/salvor/kit"
 )
 
 // dbRun runs a command of salvor db and gives what it printed.
@@ -52,7 +54,7 @@ func TestDBCommands(t *testing.T) {
 	if out, steps, err := dbRun(t, "backup", file, "--database", url("a.db")); err != nil || !strings.Contains(out, "Digest") || !strings.Contains(steps, "node: 0 rows") {
 		t.Fatalf("backup: %v\n%s%s", err, out, steps)
 	}
-	if _, _, err := dbRun(t, "backup", file, "--database", url("a.db")); err == nil || exitStatus(err) != statusFailed {
+	if _, _, err := dbRun(t, "backup", file, "--database", url("a.db")); err == nil || kit.ExitStatus(err) != kit.StatusFailed {
 		t.Errorf("a backup over another: %v", err)
 	}
 	out, _, err := dbRun(t, "copy", "--from", "sqlite:"+file, "--to", url("b.db"), "-f", "json")
@@ -83,7 +85,7 @@ func TestDBCommands(t *testing.T) {
 	if _, _, err := dbRun(t, "migrate", "--database", url("b.db")); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "restore a backup") {
 		t.Errorf("migrate of an unreleased build: want an error that says %q, and what to restore, got %v", missing, err)
 	}
-	if _, _, err := dbRun(t, "copy"); err == nil || exitStatus(err) != statusUsage {
+	if _, _, err := dbRun(t, "copy"); err == nil || kit.ExitStatus(err) != kit.StatusUsage {
 		t.Errorf("no destination: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/diagnose"
 	"salvor/metal"
 	"salvor/record"
@@ -21,7 +22,7 @@ import (
 
 // newDiagnoseCommand is `salvor diagnose`.
 func newDiagnoseCommand() *cobra.Command {
-	e, format, args, wait, kind := &apiEndpoint{}, textFormat(""), metal.DiagnoseArgs{}, time.Duration(0), ""
+	e, format, args, wait, kind := &kit.Endpoint{}, kit.TextFormat(""), metal.DiagnoseArgs{}, time.Duration(0), ""
 	consoleFile := ""
 	var keyFiles []string
 	cmd := &cobra.Command{
@@ -38,8 +39,8 @@ A node that is on is never restarted without --reboot. The rescue ramdisk needs 
 The host of a server that is off examines the disks in a helper guest, which can only read them. A server that is on is not examined: stop
 it first. A server in rescue is unrescued first, or examined there by salvor-agent examine. If a node and a server have the same name, give --kind, or node:NAME.`,
 		Example: "  salvor diagnose rack1-7 --wait\n  salvor diagnose web1 --wait\n  salvor diagnose rack1-7 --reboot --wait -f json | jq .report.verdict\n  salvor diagnose rack1-7 --reboot --keep-rescue --wait\n  salvor diagnose rack1-7 --console /var/log/conserver/rack1-7.log --wait\n  salvor diagnose rack1-7 --luks-key - --wait",
-		RunE: e.run(func(c *clientCall) error {
-			if err := format.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := format.Check(c.Command); err != nil {
 				return err
 			}
 			at, err := findDiagnosed(c, kind)
@@ -47,14 +48,14 @@ it first. A server in rescue is unrescued first, or examined there by salvor-age
 				return err
 			}
 			if at.kind == "server" && (args.Reboot || args.KeepRescue || consoleFile != "") {
-				return usageErrorf(c.Command, "%s is a server, which is examined while it is off: --reboot, --keep-rescue and --console are for nodes; stop it first", at.label)
+				return kit.UsageErrorf(c.Command, "%s is a server, which is examined while it is off: --reboot, --keep-rescue and --console are for nodes; stop it first", at.label)
 			}
 			body, err := readDiagnosisBody(c, args, keyFiles, consoleFile)
 			if err != nil {
 				return err
 			}
 			var d metal.Diagnosis
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, at.path, nil, body, &d); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, at.path, nil, body, &d); err != nil {
 				return err
 			}
 			if !c.Flags().Changed("wait") {
@@ -67,11 +68,11 @@ it first. A server in rescue is unrescued first, or examined there by salvor-age
 			if err := showDiagnosis(c, format, at, d); err != nil || d.State != diagnose.Failed {
 				return err
 			}
-			return withStatus(statusFailed, fmt.Errorf("the diagnosis failed: %s", d.Problem))
+			return kit.WithStatus(kit.StatusFailed, fmt.Errorf("the diagnosis failed: %s", d.Problem))
 		}),
 	}
-	e.flags(cmd)
-	format.flag(cmd, "")
+	e.Flags(cmd)
+	format.Flag(cmd, "")
 	cmd.Flags().BoolVar(&args.Reboot, "reboot", false, "restart a node that is on into the rescue ramdisk")
 	cmd.Flags().BoolVar(&args.KeepRescue, "keep-rescue", false, "leave the node in rescue when its disks have been examined; to log in, ask for a rescue with a key or a password then")
 	cmd.Flags().BoolVar(&args.OnlyRead, "only-read", false, "run no program of the systems on the disks, such as sshd -t; without this flag, their own checkers run in a sandbox")
@@ -84,7 +85,7 @@ it first. A server in rescue is unrescued first, or examined there by salvor-age
 }
 
 // readDiagnosisBody is the body of a request for a diagnosis, with the keys and the console's text that the flags name.
-func readDiagnosisBody(c *clientCall, args metal.DiagnoseArgs, keyFiles []string, consoleFile string) (diagnosisBody, error) {
+func readDiagnosisBody(c *kit.Call, args metal.DiagnoseArgs, keyFiles []string, consoleFile string) (diagnosisBody, error) {
 	if consoleFile == "-" && slices.Contains(keyFiles, "-") {
 		return diagnosisBody{}, errors.New("--console and --luks-key both read standard input; give one of them as a file")
 	}
@@ -100,7 +101,7 @@ func readDiagnosisBody(c *clientCall, args metal.DiagnoseArgs, keyFiles []string
 }
 
 // readConsoleEnd reads the end of a file with a console's text.
-func readConsoleEnd(c *clientCall, name string) (string, error) {
+func readConsoleEnd(c *kit.Call, name string) (string, error) {
 	in := c.InOrStdin()
 	if name != "-" {
 		f, err := os.Open(name)
@@ -146,8 +147,8 @@ func kindFlag(cmd *cobra.Command, kind *string) {
 type diagnosedSubject struct{ kind, name, label, path string }
 
 // findDiagnosed finds out whether the first argument names a node or a server: both are asked for where no kind is given.
-func findDiagnosed(c *clientCall, kind string) (diagnosedSubject, error) {
-	kind, ident, err := splitKindIdent(c.Command, c.args[0], kind, diagnosedKinds)
+func findDiagnosed(c *kit.Call, kind string) (diagnosedSubject, error) {
+	kind, ident, err := splitKindIdent(c.Command, c.Args[0], kind, diagnosedKinds)
 	if err != nil {
 		return diagnosedSubject{}, err
 	}
@@ -157,8 +158,8 @@ func findDiagnosed(c *clientCall, kind string) (diagnosedSubject, error) {
 		if kind != "" && k != kind {
 			continue
 		}
-		at := diagnosedSubject{kind: k, name: c.label(ident), label: c.label(c.args[0]), path: "/" + k + "s/" + url.PathEscape(ident) + "/diagnoses"}
-		err := c.api.Ask(c.context(), client.Native, http.MethodGet, at.path, nil, nil, nil)
+		at := diagnosedSubject{kind: k, name: c.Label(ident), label: c.Label(c.Args[0]), path: "/" + k + "s/" + url.PathEscape(ident) + "/diagnoses"}
+		err := c.API.Ask(c.Context(), client.Native, http.MethodGet, at.path, nil, nil, nil)
 		switch {
 		case err == nil:
 			found = append(found, at)
@@ -170,19 +171,19 @@ func findDiagnosed(c *clientCall, kind string) (diagnosedSubject, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return diagnosedSubject{}, usageErrorf(c.Command, "%s is the name of a node and of a server: say which by --kind", c.label(ident))
+		return diagnosedSubject{}, kit.UsageErrorf(c.Command, "%s is the name of a node and of a server: say which by --kind", c.Label(ident))
 	case refused != nil:
 		return diagnosedSubject{}, refused
 	}
-	return diagnosedSubject{}, fmt.Errorf("no node or server %s could be found", c.label(ident))
+	return diagnosedSubject{}, fmt.Errorf("no node or server %s could be found", c.Label(ident))
 }
 
 // awaitDiagnosis asks until the diagnosis has ended, and says on standard error what it does.
-func awaitDiagnosis(c *clientCall, at diagnosedSubject, within time.Duration, d *metal.Diagnosis) error {
+func awaitDiagnosis(c *kit.Call, at diagnosedSubject, within time.Duration, d *metal.Diagnosis) error {
 	path := at.path + "/" + d.ID
 	ended, err := followSteps(c, at.label, "it has just begun", within, func() (string, bool, error) {
 		*d = metal.Diagnosis{} // what an answer leaves out must not come from the one before
-		err := c.api.Ask(c.context(), client.Native, http.MethodGet, path, nil, nil, d)
+		err := c.API.Ask(c.Context(), client.Native, http.MethodGet, path, nil, nil, d)
 		return d.Step, d.State != diagnose.Running, err
 	})
 	if err == nil && !ended {
@@ -199,14 +200,14 @@ func newDiagnosisCommand() *cobra.Command {
 }
 
 // onDiagnosis finds the subject of a command, and gives the address of the diagnosis that the command names: the newest one without an ID.
-func onDiagnosis(format *textFormat, kind *string, do func(c *clientCall, at diagnosedSubject, page string) error) func(c *clientCall) error {
-	return func(c *clientCall) error {
-		if err := format.check(c.Command); err != nil {
+func onDiagnosis(format *kit.TextFormat, kind *string, do func(c *kit.Call, at diagnosedSubject, page string) error) func(c *kit.Call) error {
+	return func(c *kit.Call) error {
+		if err := format.Check(c.Command); err != nil {
 			return err
 		}
 		id := "newest"
-		if len(c.args) > 1 {
-			id = c.args[1]
+		if len(c.Args) > 1 {
+			id = c.Args[1]
 		}
 		at, err := findDiagnosed(c, *kind)
 		if err != nil {
@@ -217,29 +218,29 @@ func onDiagnosis(format *textFormat, kind *string, do func(c *clientCall, at dia
 }
 
 func newDiagnosisConfirmCommand() *cobra.Command {
-	e, format, kind, words := &apiEndpoint{}, textFormat(""), "", ""
+	e, format, kind, words := &kit.Endpoint{}, kit.TextFormat(""), "", ""
 	cmd := &cobra.Command{
 		Use: "confirm NODE|SERVER [ID]", Short: "State that a node or a server works, after a diagnosis that found nothing", Args: cobra.RangeArgs(1, 2),
 		Long: `Makes the verdict of the newest diagnosis, or of another one, works, with your name, the time and your words as the proof. The diagnosis must have ended,
 and must have found nothing that may keep the machine from its work. The node or the server must be on, and not in rescue.`,
 		Example: "  salvor diagnosis confirm rack1-7 --words 'I logged in over ssh and saw the database run'",
-		RunE: e.run(onDiagnosis(&format, &kind, func(c *clientCall, at diagnosedSubject, page string) error {
+		RunE: e.Run(onDiagnosis(&format, &kind, func(c *kit.Call, at diagnosedSubject, page string) error {
 			var d metal.Diagnosis
 			body := struct {
 				Words string `json:"words"`
 			}{words}
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, page+"/confirm", nil, body, &d); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, page+"/confirm", nil, body, &d); err != nil {
 				return err
 			}
-			if format.isJSON() {
-				return writeJSON(c.OutOrStdout(), d)
+			if format.IsJSON() {
+				return kit.WriteJSON(c.OutOrStdout(), d)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: %s\n", at.label, stripControlChars(verdictLine(&d.Report)))
+			fmt.Fprintf(c.OutOrStdout(), "%s: %s\n", at.label, kit.StripControlChars(verdictLine(&d.Report)))
 			return nil
 		})),
 	}
-	e.flags(cmd)
-	format.flag(cmd, "")
+	e.Flags(cmd)
+	format.Flag(cmd, "")
 	kindFlag(cmd, &kind)
 	cmd.Flags().StringVar(&words, "words", "", "how you know that it works; those who may read the report see it")
 	if err := cmd.MarkFlagRequired("words"); err != nil {
@@ -249,30 +250,30 @@ and must have found nothing that may keep the machine from its work. The node or
 }
 
 func newDiagnosisShowCommand() *cobra.Command {
-	e, format, kind := &apiEndpoint{}, textFormat(""), ""
+	e, format, kind := &kit.Endpoint{}, kit.TextFormat(""), ""
 	cmd := &cobra.Command{
 		Use: "show NODE|SERVER [ID]", Short: "Show the newest diagnosis of a node or a server, or another one", Args: cobra.RangeArgs(1, 2),
 		Example: "  salvor diagnosis show rack1-7\n  salvor diagnosis show rack1-7 -f json | jq '.report.findings[].id'",
-		RunE: e.run(onDiagnosis(&format, &kind, func(c *clientCall, at diagnosedSubject, page string) error {
+		RunE: e.Run(onDiagnosis(&format, &kind, func(c *kit.Call, at diagnosedSubject, page string) error {
 			var d metal.Diagnosis
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, page, nil, nil, &d); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, page, nil, nil, &d); err != nil {
 				return err
 			}
 			return showDiagnosis(c, format, at, d)
 		})),
 	}
-	e.flags(cmd)
-	format.flag(cmd, "")
+	e.Flags(cmd)
+	format.Flag(cmd, "")
 	kindFlag(cmd, &kind)
 	return cmd
 }
 
 func newDiagnosisListCommand() *cobra.Command {
-	e, format, kind := &apiEndpoint{}, textFormat(""), ""
+	e, format, kind := &kit.Endpoint{}, kit.TextFormat(""), ""
 	cmd := &cobra.Command{
 		Use: "list NODE|SERVER", Short: "List the kept diagnoses of a node or a server, newest first", Args: cobra.ExactArgs(1), Example: "  salvor diagnosis list rack1-7",
-		RunE: e.run(func(c *clientCall) error {
-			if err := format.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := format.Check(c.Command); err != nil {
 				return err
 			}
 			var found struct {
@@ -290,30 +291,30 @@ func newDiagnosisListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, at.path, nil, nil, &found); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, at.path, nil, nil, &found); err != nil {
 				return err
 			}
-			if format.isJSON() {
-				return writeJSON(c.OutOrStdout(), found.Diagnoses)
+			if format.IsJSON() {
+				return kit.WriteJSON(c.OutOrStdout(), found.Diagnoses)
 			}
 			for _, d := range found.Diagnoses {
-				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %-9s %-12s %s\n", stripControlChars(d.ID), record.Moment(d.RequestedAt), stripControlChars(d.State),
-					stripControlChars(d.Outcome), stripControlChars(firstOf(d.Finding, d.Problem)))
+				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %-9s %-12s %s\n", kit.StripControlChars(d.ID), record.Moment(d.RequestedAt), kit.StripControlChars(d.State),
+					kit.StripControlChars(d.Outcome), kit.StripControlChars(kit.FirstOf(d.Finding, d.Problem)))
 			}
 			return nil
 		}),
 	}
-	e.flags(cmd)
-	format.flag(cmd, "")
+	e.Flags(cmd)
+	format.Flag(cmd, "")
 	kindFlag(cmd, &kind)
 	return cmd
 }
 
-func showDiagnosis(c *clientCall, format textFormat, at diagnosedSubject, d metal.Diagnosis) error {
-	if format.isJSON() {
-		return writeJSON(c.OutOrStdout(), d)
+func showDiagnosis(c *kit.Call, format kit.TextFormat, at diagnosedSubject, d metal.Diagnosis) error {
+	if format.IsJSON() {
+		return kit.WriteJSON(c.OutOrStdout(), d)
 	}
-	writeDiagnosis(c.OutOrStdout(), terminalWidth(c.OutOrStdout()), at, d)
+	writeDiagnosis(c.OutOrStdout(), kit.TerminalWidth(c.OutOrStdout()), at, d)
 	return nil
 }
 
@@ -326,7 +327,7 @@ var verdictTexts = map[diagnose.Outcome]string{
 
 // verdictLine is the first line of a report: the verdict, the cause and on which disk it lies, or what proves that the machine works.
 func verdictLine(r *diagnose.Report) string {
-	text := firstOf(verdictTexts[r.Verdict.Outcome], "there is no verdict")
+	text := kit.FirstOf(verdictTexts[r.Verdict.Outcome], "there is no verdict")
 	if r.Verdict.Proof != nil {
 		text += ": " + r.Verdict.Proof.Text
 	}
@@ -361,14 +362,14 @@ func systemText(f *diagnose.Finding) string {
 // nextDiagnosisStep is the command that leads on from a report. Repairs are for nodes, and a server is examined while it is off. The agent runs on the
 // machine, so its words are quoted.
 func nextDiagnosisStep(at diagnosedSubject, r *diagnose.Report) string {
-	cause, isServer, name := causeOf(r), at.kind == "server", shellWord(at.name)
+	cause, isServer, name := causeOf(r), at.kind == "server", kit.ShellWord(at.name)
 	switch {
 	case cause != nil && !isServer && cause.Repair != nil && cause.Repair.Consent != diagnose.ConsentData:
 		root := ""
 		if len(r.Systems) > 1 && cause.System != "" {
-			root = " --root " + shellWord(cause.System)
+			root = " --root " + kit.ShellWord(cause.System)
 		}
-		return fmt.Sprintf("salvor repair %s %s%s --plan", name, shellWord(cause.ID), root)
+		return fmt.Sprintf("salvor repair %s %s%s --plan", name, kit.ShellWord(cause.ID), root)
 	case cause != nil:
 		return fmt.Sprintf("mend it by hand, as the report says below, in a rescue: salvor %s rescue %s", at.kind, name)
 	case isConfirmable(r):
@@ -392,7 +393,7 @@ func isConfirmable(r *diagnose.Report) bool {
 func writeDiagnosis(out io.Writer, width int, at diagnosedSubject, d metal.Diagnosis) {
 	r := d.Report
 	line := func(indent, text string) {
-		if text = stripControlChars(text); text == "" {
+		if text = kit.StripControlChars(text); text == "" {
 			return
 		}
 		if width > 0 {
@@ -404,14 +405,14 @@ func writeDiagnosis(out io.Writer, width int, at diagnosedSubject, d metal.Diagn
 	}
 	switch d.State {
 	case diagnose.Running:
-		line("", at.label+": the diagnosis is under way: "+firstOf(d.Step, "it has just begun"))
+		line("", at.label+": the diagnosis is under way: "+kit.FirstOf(d.Step, "it has just begun"))
 		return
 	case diagnose.Failed:
 		line("", at.label+": the diagnosis failed: "+d.Problem)
 	}
 	line("", at.label+": "+verdictLine(&r))
 	if next := nextDiagnosisStep(at, &r); next != "" {
-		fmt.Fprintln(out, stripControlChars("next: "+next)) // on one line, so that it can be copied
+		fmt.Fprintln(out, kit.StripControlChars("next: "+next)) // on one line, so that it can be copied
 	}
 	if r.Verdict.Outcome == diagnose.CauseFound {
 		line("", writeStages(r.Verdict.Stage))
@@ -448,7 +449,7 @@ func writeDiagnosis(out io.Writer, width int, at diagnosedSubject, d metal.Diagn
 		line("", o.Name+": "+o.Text)
 	}
 	for _, s := range r.Systems {
-		line("", "examined: "+firstOf(s.Name, "a system")+" on "+s.Root)
+		line("", "examined: "+kit.FirstOf(s.Name, "a system")+" on "+s.Root)
 	}
 	for _, a := range r.Asked {
 		line("", "ran: "+askedText(&a))

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/diagnose"
 	"salvor/metal"
 	"salvor/repair"
@@ -89,7 +90,7 @@ func TestConfirmDiagnosis(t *testing.T) {
 			t.Errorf("%q: status %d, sent %q, printed %q %q; want %q sent", tc.args, status, f.asked, out, errs, tc.sent)
 		}
 	}
-	if _, errs, status := salvor(t, &fakeAPI{}, "", "diagnosis", "confirm", "a"); status != statusUsage || !strings.Contains(errs, `required flag(s) "words"`) {
+	if _, errs, status := salvor(t, &fakeAPI{}, "", "diagnosis", "confirm", "a"); status != kit.StatusUsage || !strings.Contains(errs, `required flag(s) "words"`) {
 		t.Errorf("without words: status %d: %s; want a refusal of the command line", status, errs)
 	}
 }

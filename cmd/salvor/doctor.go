@@ -9,15 +9,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/cmd/salvor/serve"
 	"salvor/wire/native"
 )
 
 func newDoctorCommand() *cobra.Command {
-	var format textFormat
+	var format kit.TextFormat
 	var node string
 	var where serveFlags
-	e := &apiEndpoint{}
+	e := &kit.Endpoint{}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check a configuration, this machine and its networks before or while salvor serve runs", Args: cobra.NoArgs,
 		Long: `Checks the configuration of salvor serve, and this machine: files and their permissions, the key, the database and its tables, the clock,
@@ -32,11 +33,11 @@ It prints every reason against an operation, also for the approved runbooks and 
 machine. A reason fails if the node's state takes the operation now, and else warns.`,
 		Example: "  salvor doctor --config /etc/salvor/salvor.conf\n  salvor doctor --node rack1-7\n  salvor doctor -f json | jq '.[] | select(.level != \"ok\")'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := format.check(cmd); err != nil {
+			if err := format.Check(cmd); err != nil {
 				return err
 			}
 			if node != "" {
-				return e.run(func(c *clientCall) error { return examineNode(c, node, format) })(cmd, nil)
+				return e.Run(func(c *kit.Call) error { return examineNode(c, node, format) })(cmd, nil)
 			}
 			source, err := where.source("database")
 			if err != nil {
@@ -46,9 +47,9 @@ machine. A reason fails if the node's state takes the operation now, and else wa
 		},
 	}
 	where.flags(cmd, "database", "")
-	e.flags(cmd)
+	e.Flags(cmd)
 	cmd.Flags().StringVar(&node, "node", "", "ask the API which operations could succeed on this node, instead of checking this machine")
-	format.flag(cmd, "")
+	format.Flag(cmd, "")
 	return cmd
 }
 
@@ -56,9 +57,9 @@ machine. A reason fails if the node's state takes the operation now, and else wa
 const noReason = "the check of its records, and of the files that can be looked at from here, gives no reason against it; the machine was not asked"
 
 // examineNode tells of each operation whether it could succeed on a node.
-func examineNode(c *clientCall, ident string, format textFormat) error {
+func examineNode(c *kit.Call, ident string, format kit.TextFormat) error {
 	var found native.Preflight
-	if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(ident)+"/preflight", nil, nil, &found); err != nil {
+	if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(ident)+"/preflight", nil, nil, &found); err != nil {
 		return err
 	}
 	var findings []serve.Finding
@@ -80,27 +81,27 @@ func examineNode(c *clientCall, ident string, format textFormat) error {
 	return reportFindings(findings, format, c.OutOrStdout())
 }
 
-func reportFindings(findings []serve.Finding, format textFormat, out io.Writer) error {
+func reportFindings(findings []serve.Finding, format kit.TextFormat, out io.Writer) error {
 	failed := 0
 	for _, f := range findings {
 		if f.Level == serve.LevelFail {
 			failed++
 		}
 	}
-	if format.isJSON() {
-		if err := writeJSON(out, findings); err != nil {
+	if format.IsJSON() {
+		if err := kit.WriteJSON(out, findings); err != nil {
 			return err
 		}
 	} else {
 		for _, f := range findings {
-			fmt.Fprintf(out, "%-4s  %s: %s\n", f.Level, stripControlChars(f.Check), stripControlChars(f.Text))
+			fmt.Fprintf(out, "%-4s  %s: %s\n", f.Level, kit.StripControlChars(f.Check), kit.StripControlChars(f.Text))
 			if f.Do != "" {
-				fmt.Fprintf(out, "      -> %s\n", stripControlChars(f.Do))
+				fmt.Fprintf(out, "      -> %s\n", kit.StripControlChars(f.Do))
 			}
 		}
 	}
 	if failed > 0 {
-		return withStatus(statusFailed, fmt.Errorf("%d of %d checks failed", failed, len(findings)))
+		return kit.WithStatus(kit.StatusFailed, fmt.Errorf("%d of %d checks failed", failed, len(findings)))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/cmd/salvor/serve"
 )
 
@@ -19,8 +20,8 @@ func TestReportFindings(t *testing.T) {
 	broken := append(fine, serve.Finding{Level: serve.LevelFail, Check: "port", Text: "is in use", Do: "choose another"})
 	out.Reset()
 	err := reportFindings(broken, "json", &out)
-	var status *statusError
-	if !errors.As(err, &status) || status.status != statusFailed {
+	var status *kit.StatusError
+	if !errors.As(err, &status) || status.Status != kit.StatusFailed {
 		t.Errorf("a failed check ends with %v", err)
 	}
 	var read []serve.Finding

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"salvor/cmd/salvor/kit"
 )
 
 // TestToken proves what commands show of who asks: a token if there is one, a user and password otherwise, or where --user says so.
@@ -108,7 +110,7 @@ func TestWaitEndsWithAFailureThatLeavesTheState(t *testing.T) {
 		"POST /compute/v2.1/servers/" + sampleUUID + "/action":             {`{"adminPass": "p"}`},
 		"GET /compute/v2.1/servers/" + sampleUUID + "/os-instance-actions": {`{"instanceActions": [{"action": "rescue", "message": "Error"}, {"action": "create", "message": null}]}`},
 	}}, "", "server", "rescue", sampleUUID, "--wait")
-	if want := "the action rescue failed and left it ACTIVE"; status != statusFailed || !strings.Contains(errs, want) || !strings.Contains(errs, "salvor why server:"+sampleUUID) {
+	if want := "the action rescue failed and left it ACTIVE"; status != kit.StatusFailed || !strings.Contains(errs, want) || !strings.Contains(errs, "salvor why server:"+sampleUUID) {
 		t.Errorf("status %d, stderr:\n%s", status, errs)
 	}
 }
@@ -146,7 +148,7 @@ func TestRescueByRescueImage(t *testing.T) {
 	for status, want := range map[string]string{"403 {}": "no image has the id or name none", `{"rescue_images": []}`: "no rescue image has the id or name none"} {
 		api := answers()
 		api.answers["GET /salvor/v1/rescue-images"] = []string{status}
-		if _, errs, code := salvor(t, api, "", "server", "rescue", sampleUUID, "--image", "none"); code != statusFailed || !strings.Contains(errs, want) {
+		if _, errs, code := salvor(t, api, "", "server", "rescue", sampleUUID, "--image", "none"); code != kit.StatusFailed || !strings.Contains(errs, want) {
 			t.Errorf("status %d, stderr:\n%s", code, errs)
 		}
 	}
@@ -191,10 +193,10 @@ func TestFindNothing(t *testing.T) {
 		status int
 		want   string
 	}{
-		{[]string{"server", "delete", ""}, statusUsage, "an empty word names no server"},
-		{[]string{"server", "delete", ".."}, statusFailed, "no server has the id or name ..: see salvor server list"},
-		{[]string{"flavor", "delete", ".."}, statusFailed, "no flavor has the id or name .."},
-		{[]string{"server", "show", "detail"}, statusFailed, "no server has the id or name detail"},
+		{[]string{"server", "delete", ""}, kit.StatusUsage, "an empty word names no server"},
+		{[]string{"server", "delete", ".."}, kit.StatusFailed, "no server has the id or name ..: see salvor server list"},
+		{[]string{"flavor", "delete", ".."}, kit.StatusFailed, "no flavor has the id or name .."},
+		{[]string{"server", "show", "detail"}, kit.StatusFailed, "no server has the id or name detail"},
 	} {
 		if _, errs, status := salvor(t, api(), "", c.args...); status != c.status || !strings.Contains(errs, c.want) {
 			t.Errorf("%q: status %d, stderr:\n%s", c.args, status, errs)
@@ -214,7 +216,7 @@ func TestOutOfError(t *testing.T) {
 			"POST /compute/v2.1/servers/" + sampleUUID + "/action": {"202 "},
 			"GET /salvor/v1/servers/" + sampleUUID + "/why":        {c.why},
 		}}, "", "server", "start", sampleUUID, "--wait")
-		if status != statusFailed || !strings.Contains(errs, c.want) {
+		if status != kit.StatusFailed || !strings.Contains(errs, c.want) {
 			t.Errorf("want %q: status %d, stderr:\n%s", c.want, status, errs)
 		}
 	}

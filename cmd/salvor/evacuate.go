@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 	"salvor/record"
 )
@@ -44,13 +45,13 @@ const evacuateExample = `  salvor evacuate plan vm7                       # what
   salvor evacuate moves --host vm7 --pending-cleanup   # what vm7 has to clean up when it comes back`
 
 func newEvacuateCommand() *cobra.Command {
-	e := &apiEndpoint{}
+	e := &kit.Endpoint{}
 	cmd := &cobra.Command{Use: "evacuate", Short: "Move the servers of a dead host to other hosts", Example: evacuateExample}
-	e.flags(cmd)
+	e.Flags(cmd)
 	moves := moveResource.list(e)
 	moves.Use, moves.Short = "moves", "List the moves of servers from host to host"
 	moves.Example = "  salvor evacuate moves --host vm7 --open"
-	renameFlag(moves, "uncleaned", "pending-cleanup")
+	kit.RenameFlag(moves, "uncleaned", "pending-cleanup")
 	cmd.AddCommand(newEvacuatePlan(e), newEvacuateRun(e), newEvacuateList(e), newEvacuateShow(e), newEvacuateCancel(e), moves)
 	return cmd
 }
@@ -69,7 +70,7 @@ func reimageFlag(cmd *cobra.Command) {
 }
 
 // readReimageFlag gives the servers that may be re-imaged, and whether all may be.
-func readReimageFlag(c *clientCall) (names []string, all bool) {
+func readReimageFlag(c *kit.Call) (names []string, all bool) {
 	given, _ := c.Flags().GetStringArray("reimage")
 	for _, name := range given {
 		if name == "all" {
@@ -82,7 +83,7 @@ func readReimageFlag(c *clientCall) (names []string, all bool) {
 }
 
 // requestEvacuationPlan asks for the plan of a host.
-func requestEvacuationPlan(c *clientCall, host string) (client.Record, error) {
+func requestEvacuationPlan(c *kit.Call, host string) (client.Record, error) {
 	consent, all := readReimageFlag(c)
 	body := client.Record{"host": host, "consent": consent, "reimage_all": all}
 	if discard, _ := c.Flags().GetBool("discard-variables"); discard {
@@ -100,43 +101,43 @@ func requestEvacuationPlan(c *clientCall, host string) (client.Record, error) {
 	return planResource.ask(c, http.MethodPost, "", nil, body)
 }
 
-func newEvacuatePlan(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
+func newEvacuatePlan(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
 	cmd := &cobra.Command{
 		Use: "plan HOST", Short: "Show what would become of each server of a host: a dry run", Args: cobra.ExactArgs(1),
 		Long: `The plan says for each server of the host what would happen to it, why, and which host would take it. A server keeps its disk, gets its
 volumes attached elsewhere, is made anew from its image (its data are lost), or cannot be moved. The command moves nothing. salvor stores
 the plan, and "salvor evacuate run PLAN" runs it.`,
 		Example: "  salvor evacuate plan vm7\n  salvor evacuate plan vm7 --to vm8 --server web1 --server db1\n  salvor evacuate plan vm7 --reimage web3 -f json",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
-			p, err := requestEvacuationPlan(c, c.args[0])
+			p, err := requestEvacuationPlan(c, c.Args[0])
 			if err != nil {
 				return err
 			}
-			return o.plan(c.OutOrStdout(), p)
+			return printPlan(o, c.OutOrStdout(), p)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	planWishes(cmd)
 	return cmd
 }
 
-func newEvacuateRun(e *apiEndpoint) *cobra.Command {
-	o, w := &outputOptions{}, &waitOption{}
+func newEvacuateRun(e *kit.Endpoint) *cobra.Command {
+	o, w := &kit.Output{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "run PLAN|HOST", Short: "Move the servers of a host that is fenced, as planned", Args: cobra.ExactArgs(1),
 		Long: `Runs a plan that "salvor evacuate plan" made. For a host it makes a fresh plan and runs that. The host must be fenced ("salvor fence HOST"):
 Without proof that nothing of the host runs any more, nothing is moved. With --wait the exit status is 0 if every server that could be
 moved was moved. A server that only lacks consent to the loss of its data counts as one that could be moved.`,
 		Example: "  salvor evacuate run vm7 --wait\n  salvor evacuate run " + sampleUUID + " --reimage web3 --wait=600",
-		RunE: e.run(func(c *clientCall) error {
-			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := cmp.Or(o.Check(c.Command), w.check(c)); err != nil {
 				return err
 			}
-			p, err := planToRun(c, c.args[0])
+			p, err := planToRun(c, c.Args[0])
 			if err != nil {
 				return err
 			}
@@ -155,20 +156,20 @@ moved was moved. A server that only lacks consent to the loss of its data counts
 			return w.plan(c, o, p)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	w.flags(cmd)
 	planWishes(cmd)
 	return cmd
 }
 
 // planToRun reads the plan of a UUID, or drafts one for a host.
-func planToRun(c *clientCall, ident string) (client.Record, error) {
+func planToRun(c *kit.Call, ident string) (client.Record, error) {
 	if record.IsUUID(ident) {
 		p, err := planResource.ask(c, http.MethodGet, "/"+ident, nil, nil)
 		if client.StatusOf(err) != http.StatusNotFound {
 			for _, flag := range []string{"to", "server", "parallel"} {
 				if err == nil && c.Flags().Changed(flag) {
-					return nil, usageErrorf(c.Command, "--%s belongs to a plan that is being made: salvor evacuate plan HOST --%[1]s ...", flag)
+					return nil, kit.UsageErrorf(c.Command, "--%s belongs to a plan that is being made: salvor evacuate plan HOST --%[1]s ...", flag)
 				}
 			}
 			return p, err
@@ -178,7 +179,7 @@ func planToRun(c *clientCall, ident string) (client.Record, error) {
 }
 
 // planOf reads the plan of a UUID, or the newest one of a host: a draft, which every refused run leaves behind, only if none was run.
-func planOf(c *clientCall, ident string) (client.Record, error) {
+func planOf(c *kit.Call, ident string) (client.Record, error) {
 	if record.IsUUID(ident) {
 		p, err := planResource.ask(c, http.MethodGet, "/"+ident, nil, nil)
 		if client.StatusOf(err) != http.StatusNotFound {
@@ -190,7 +191,7 @@ func planOf(c *clientCall, ident string) (client.Record, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, problem.NotFoundf("host %s has no plan: make one by salvor evacuate plan %[1]s", stripControlChars(ident))
+		return nil, problem.NotFoundf("host %s has no plan: make one by salvor evacuate plan %[1]s", kit.StripControlChars(ident))
 	}
 	drafted := func(p client.Record) int {
 		if p.Text("state") == "drafted" {
@@ -208,36 +209,36 @@ func intFromJSON(v any) int {
 	return int(n)
 }
 
-func newEvacuateList(e *apiEndpoint) *cobra.Command {
+func newEvacuateList(e *kit.Endpoint) *cobra.Command {
 	cmd := planResource.list(e)
 	cmd.Use, cmd.Short, cmd.Example = "list", "List plans", "  salvor evacuate list --host vm7"
 	return cmd
 }
 
-func newEvacuateShow(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
+func newEvacuateShow(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
 	cmd := &cobra.Command{
 		Use: "show PLAN|HOST", Short: "Show a plan and its result, or the newest plan of a host that was run", Args: cobra.ExactArgs(1), Example: "  salvor evacuate show vm7",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
-			p, err := planOf(c, c.args[0])
+			p, err := planOf(c, c.Args[0])
 			if err != nil {
 				return err
 			}
-			return o.plan(c.OutOrStdout(), p)
+			return printPlan(o, c.OutOrStdout(), p)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	return cmd
 }
 
-func newEvacuateCancel(e *apiEndpoint) *cobra.Command {
+func newEvacuateCancel(e *kit.Endpoint) *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel PLAN|HOST", Short: "Begin no further move of a plan, and let the moves that are under way finish", Args: cobra.ExactArgs(1), Example: "  salvor evacuate cancel vm7",
-		RunE: e.run(func(c *clientCall) error {
-			p, err := planOf(c, c.args[0])
+		RunE: e.Run(func(c *kit.Call) error {
+			p, err := planOf(c, c.Args[0])
 			if err != nil {
 				return err
 			}
@@ -245,43 +246,43 @@ func newEvacuateCancel(e *apiEndpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.say("plan %s: %s", p.Text("id"), stripControlChars(p.Text("state")))
+			c.Say("plan %s: %s", p.Text("id"), kit.StripControlChars(p.Text("state")))
 			return nil
 		}),
 	}
 }
 
 // plan prints a plan that was begun; with --wait it tells how it goes on and prints what came of it.
-func (w *waitOption) plan(c *clientCall, o *outputOptions, p client.Record) error {
+func (w *waitOption) plan(c *kit.Call, o *kit.Output, p client.Record) error {
 	id := p.Text("id")
 	if !w.asked(c) {
-		c.say("plan %s is running: see salvor evacuate show %[1]s", id)
-		return o.plan(c.OutOrStdout(), p)
+		c.Say("plan %s is running: see salvor evacuate show %[1]s", id)
+		return printPlan(o, c.OutOrStdout(), p)
 	}
 	ctx, cancel := w.within(c)
 	defer cancel()
-	line, began := newProgress(c.ErrOrStderr(), p.Text("host")), time.Now()
+	line, began := kit.NewProgress(c.ErrOrStderr(), p.Text("host")), time.Now()
 	for p.Text("state") == "running" {
-		line.printStatus(time.Since(began), planProgress(p))
+		line.PrintStatus(time.Since(began), planProgress(p))
 		if pauseFor(ctx, planLook) != nil {
-			line.end()
+			line.End()
 			return w.late(c, fmt.Errorf("plan %s: gave up waiting (%s); it has not ended: see salvor evacuate show %[1]s", id, planProgress(p)))
 		}
 		next, err := planResource.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 		if err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable) {
-			line.end()
+			line.End()
 			return err
 		}
 		if err == nil {
 			p = next
 		}
 	}
-	line.end()
-	if err := o.plan(c.OutOrStdout(), p); err != nil {
+	line.End()
+	if err := printPlan(o, c.OutOrStdout(), p); err != nil {
 		return err
 	}
 	if state := p.Text("state"); state != "done" {
-		return withStatus(statusFailed, fmt.Errorf("plan %s is %s after %.0f s: what stayed, and why, is above; when that is mended: %s", id, stripControlChars(state), time.Since(began).Seconds(), stripControlChars(planResumeCommand(p))))
+		return kit.WithStatus(kit.StatusFailed, fmt.Errorf("plan %s is %s after %.0f s: what stayed, and why, is above; when that is mended: %s", id, kit.StripControlChars(state), time.Since(began).Seconds(), kit.StripControlChars(planResumeCommand(p))))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // What became of a server of a plan.
@@ -46,19 +47,19 @@ func lacksConsent(it client.Record) bool {
 }
 
 // planColumns are those of a plan's servers; outcome is there once it was run.
-var planColumns = []outputColumn{{"name", "Server"}, {"was", "State"}, {"what", "Disposition"}, {"destination", "Destination"}, {"why", "Why"}}
+var planColumns = []kit.Column{{Field: "name", Title: "Server"}, {Field: "was", Title: "State"}, {Field: "what", Title: "Disposition"}, {Field: "destination", Title: "Destination"}, {Field: "why", Title: "Why"}}
 
 // plan prints a plan: its servers for eyes, with a summary, or all of it as JSON.
-func (o *outputOptions) plan(w io.Writer, p client.Record) error {
+func printPlan(o *kit.Output, w io.Writer, p client.Record) error {
 	if _, ok := p["items"]; !ok {
 		return errNoItems
 	}
-	if o.format == "json" && len(o.columns) == 0 {
-		return writeJSON(w, p)
+	if o.Format == "json" && len(o.Columns) == 0 {
+		return kit.WriteJSON(w, p)
 	}
 	drafted, columns := p.Text("state") == "drafted", planColumns
 	if !drafted {
-		columns = append(columns[:4:4], outputColumn{"outcome", "Outcome"}, outputColumn{"why", "Why"})
+		columns = append(columns[:4:4], kit.Column{Field: "outcome", Title: "Outcome"}, kit.Column{Field: "why", Title: "Why"})
 	}
 	rows := planItems(p)
 	for _, it := range rows {
@@ -67,13 +68,13 @@ func (o *outputOptions) plan(w io.Writer, p client.Record) error {
 			it["destination"] = "-"
 		}
 		if !drafted {
-			it["why"] = firstOf(it.Text("problem"), it.Text("words"), it.Text("why"))
+			it["why"] = kit.FirstOf(it.Text("problem"), it.Text("words"), it.Text("why"))
 		}
 	}
-	if o.format != "table" {
-		return o.list(w, columns, rows)
+	if o.Format != "table" {
+		return o.List(w, columns, rows)
 	}
-	if err := o.list(w, columns, wrapReasonRows(rows)); err != nil {
+	if err := o.List(w, columns, wrapReasonRows(rows)); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, planSummary(p, rows))
@@ -110,14 +111,11 @@ func wasWords(it client.Record) string {
 	return it.Text("state")
 }
 
-// reimaged is the disposition reimage, in words.
-const reimaged = "re-image"
-
 // whatWords says what becomes of a server's disk.
 func whatWords(it client.Record) string {
 	what := it.Text("disposition")
 	if what == "reimage" {
-		what = reimaged
+		what = kit.Reimaged
 	}
 	if lacksConsent(it) {
 		what += ": needs consent"
@@ -129,7 +127,7 @@ func whatWords(it client.Record) string {
 func planSummary(p client.Record, rows []client.Record) string {
 	var b strings.Builder
 	say := func(format string, args ...any) {
-		b.WriteString("\n" + stripControlChars(fmt.Sprintf(format, args...)))
+		b.WriteString("\n" + kit.StripControlChars(fmt.Sprintf(format, args...)))
 	}
 	count, named, variables := map[string]int{}, []string{}, []string{}
 	for _, it := range rows {

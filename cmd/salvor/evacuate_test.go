@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/test/must"
 )
 
@@ -63,21 +64,21 @@ func TestEvacuateRun(t *testing.T) {
 		t.Error(got)
 	}
 	out, errs, status = salvor(t, answers(samplePlan("partly done", "failed")), "", "evacuate", "run", "vm7", "--wait")
-	if status != statusFailed || !strings.Contains(errs, "is partly done") || !strings.Contains(out, "failed         same store") {
+	if status != kit.StatusFailed || !strings.Contains(errs, "is partly done") || !strings.Contains(out, "failed         same store") {
 		t.Errorf("status %d\n%s%s", status, errs, out)
 	}
 	const lacking = "Stay for want of consent to the loss of their data: salvor evacuate run vm7 --reimage web3\n"
 	if !strings.Contains(out, "vm9          needs consent  its store") || !strings.Contains(out, lacking) || !strings.Contains(out, "0 of 4 moved, 1 failed, 1 needs consent, 1 cannot") {
 		t.Error(out)
 	}
-	if _, errs, status = salvor(t, answers(samplePlan("running", "accepted")), "", "evacuate", "run", "vm7", "--wait=1"); status != statusTimedOut || !strings.Contains(errs, "it has not ended") {
+	if _, errs, status = salvor(t, answers(samplePlan("running", "accepted")), "", "evacuate", "run", "vm7", "--wait=1"); status != kit.StatusTimedOut || !strings.Contains(errs, "it has not ended") {
 		t.Errorf("status %d\n%s", status, errs)
 	}
-	if _, errs, status = salvor(t, answers(samplePlan("drafted", "")), "", "evacuate", "run", sampleUUID, "--to", "vm9"); status != statusUsage {
+	if _, errs, status = salvor(t, answers(samplePlan("drafted", "")), "", "evacuate", "run", sampleUUID, "--to", "vm9"); status != kit.StatusUsage {
 		t.Errorf("status %d\n%s", status, errs)
 	}
 	api = &fakeAPI{answers: map[string][]string{"POST /salvor/v1/plans": {samplePlan("drafted", "")}, "POST " + path + "/run": {`409 {"error": {"code": 409, "message": "no receipt: salvor fence vm7"}}`}}}
-	if _, errs, status = salvor(t, api, "", "evacuate", "run", "vm7"); status != statusFailed || !strings.Contains(errs, "no receipt: salvor fence vm7") {
+	if _, errs, status = salvor(t, api, "", "evacuate", "run", "vm7"); status != kit.StatusFailed || !strings.Contains(errs, "no receipt: salvor fence vm7") {
 		t.Errorf("status %d\n%s", status, errs)
 	}
 }
@@ -110,7 +111,7 @@ func TestFence(t *testing.T) {
 		t.Error(api.asked)
 	}
 	api.answers["GET /salvor/v1/jobs/j1"] = []string{`{"state": "ended", "problem": "power: the BMC does not answer. Missing: one evidence"}`}
-	if _, errs, status = salvor(t, api, "", "fence", "vm7", "--wait"); status != statusFailed || !strings.Contains(errs, "vm7: power: the BMC does not answer") {
+	if _, errs, status = salvor(t, api, "", "fence", "vm7", "--wait"); status != kit.StatusFailed || !strings.Contains(errs, "vm7: power: the BMC does not answer") {
 		t.Errorf("status %d\n%s", status, errs)
 	}
 	api.answers["GET /salvor/v1/hosts/vm7/history"] = []string{`{"events": [{"at": "now", "severity": "error", "text": "power: the BMC\u001b does not answer", "type": "action", "user": "boss", "job": "j1"}]}`}
@@ -120,7 +121,7 @@ func TestFence(t *testing.T) {
 	if _, errs, _ = salvor(t, api, "", "fence", "vm7"); !strings.Contains(errs, "salvor host history vm7") {
 		t.Error(errs)
 	}
-	if _, _, status = salvor(t, api, "", "fence", "vm7", "--attest", " "); status != statusUsage {
+	if _, _, status = salvor(t, api, "", "fence", "vm7", "--attest", " "); status != kit.StatusUsage {
 		t.Error(status)
 	}
 	if out := faceAsked(t, api, "host show vm7 -f value -c fenced"); out != "by power, since now; waits for the host to come back\n" {
@@ -135,7 +136,7 @@ func TestFenceDisputes(t *testing.T) {
 	api := &fakeAPI{answers: map[string][]string{path: {`{"job": "j1"}`}}}
 	faceAsked(t, api, "fence vm7 --attest unplugged --dispute bmc-reads-on,joined-again", path+` {"attest":"unplugged","disputes":["bmc-reads-on","joined-again"]}`)
 	asked := len(api.asked)
-	if _, errs, status := salvor(t, api, "", "fence", "vm7", "--dispute", "bmc-reads-on"); status != statusUsage || !strings.Contains(errs, "--attest") || len(api.asked) != asked {
+	if _, errs, status := salvor(t, api, "", "fence", "vm7", "--dispute", "bmc-reads-on"); status != kit.StatusUsage || !strings.Contains(errs, "--attest") || len(api.asked) != asked {
 		t.Errorf("status %d, asked %v\n%s", status, api.asked[asked:], errs)
 	}
 	text := must.Get(json.Marshal(map[string]any{"error": map[string]any{"code": 409, "message": refusal}}))(t)
@@ -189,11 +190,11 @@ func TestDrain(t *testing.T) {
 		return []string{strings.Replace(samplePlan("partly done", "failed"), `{"id"`, `{`+more+`"id"`, 1)}
 	}
 	api.answers["GET /salvor/v1/plans/"+sampleUUID] = partly(`"drain": true, `)
-	if _, errs, status := salvor(t, api, "", "host", "drain", "vm7", "--wait"); status != statusFailed || !strings.Contains(errs, "mended: salvor host drain vm7 --wait\n") {
+	if _, errs, status := salvor(t, api, "", "host", "drain", "vm7", "--wait"); status != kit.StatusFailed || !strings.Contains(errs, "mended: salvor host drain vm7 --wait\n") {
 		t.Errorf("status %d\n%s", status, errs)
 	}
 	api.answers["GET /salvor/v1/plans/"+sampleUUID] = partly(`"drain": true, "bring_home": true, `)
-	if _, errs, status := salvor(t, api, "", "host", "drain", "vm7", "--wait"); status != statusFailed || !strings.Contains(errs, "mended: salvor host restore vm7 --return-servers --wait\n") {
+	if _, errs, status := salvor(t, api, "", "host", "drain", "vm7", "--wait"); status != kit.StatusFailed || !strings.Contains(errs, "mended: salvor host restore vm7 --return-servers --wait\n") {
 		t.Errorf("status %d\n%s", status, errs)
 	}
 	api.answers["GET /salvor/v1/plans/"+sampleUUID] = []string{samplePlan("done", "completed")}
@@ -204,7 +205,7 @@ func TestDrain(t *testing.T) {
 	api.answers["POST /salvor/v1/hosts/vm7/bring-home"] = []string{samplePlan("running", "accepted")}
 	faceAsked(t, api, "host restore vm7 --return-servers --wait", "POST /salvor/v1/hosts/vm7/bring-home")
 	api.answers["GET /salvor/v1/hosts/vm7"] = []string{`{"name": "vm7", "state": "down"}`}
-	if _, errs, status := salvor(t, api, "", "host", "restore", "vm7", "--wait=1"); status != statusTimedOut {
+	if _, errs, status := salvor(t, api, "", "host", "restore", "vm7", "--wait=1"); status != kit.StatusTimedOut {
 		t.Errorf("status %d\n%s", status, errs)
 	}
 }

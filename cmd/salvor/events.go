@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/wire/native"
@@ -20,13 +21,13 @@ import (
 // eventFlags are those of "salvor events".
 type eventFlags struct {
 	kind, eventType, after string
-	format                 textFormat
+	format                 kit.TextFormat
 	follow                 bool
 	last                   int
 }
 
 func newEventsCommand() *cobra.Command {
-	e, f := &apiEndpoint{}, &eventFlags{}
+	e, f := &kit.Endpoint{}, &eventFlags{}
 	cmd := &cobra.Command{
 		Use: "events [IDENT...]", Short: "Show the timeline of nodes, servers, hosts and other records, or of all, and follow it",
 		Long: `Prints what happened: changes of state, each action with its seconds, each request with its user, and changes in the contact with BMCs,
@@ -38,12 +39,12 @@ Each request that changes something has an event with its user. The event of a c
 Without IDENT it prints the events of all to users who may see them, by name, or by UUID where the subject has no name or is gone.
 -f json gives the kind, the UUID and the name as separate fields.`,
 		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --type request --last 50\n  salvor events token:ci\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
-		RunE: e.run(func(c *clientCall) error {
-			if err := f.format.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := f.format.Check(c.Command); err != nil {
 				return err
 			}
 			if f.last < 1 && f.after == "" && !f.follow {
-				return usageErrorf(c.Command, "--last %d: want 1 or more events, or --follow", f.last)
+				return kit.UsageErrorf(c.Command, "--last %d: want 1 or more events, or --follow", f.last)
 			}
 			query, err := f.query(c)
 			if err != nil {
@@ -55,13 +56,13 @@ Without IDENT it prints the events of all to users who may see them, by name, or
 			return f.page(c, query)
 		}),
 	}
-	e.flags(cmd)
+	e.Flags(cmd)
 	cmd.Flags().StringVar(&f.kind, "kind", "", "what every IDENT is: "+strings.Join(eventKinds, ", "))
-	f.format.flag(cmd, ": one object a line")
+	f.format.Flag(cmd, ": one object a line")
 	cmd.Flags().BoolVar(&f.follow, "follow", false, "go on as things happen")
 	cmd.Flags().IntVar(&f.last, "last", 20, "begin with the newest N")
 	cmd.Flags().StringVar(&f.after, "after", "", "begin after this cursor, of an event in JSON; \"now\": only new events")
-	addEnumFlag(cmd, &f.eventType, "type", "", "only events of this type: "+strings.Join(eventTypes, ", "), eventTypes...)
+	kit.AddEnumFlag(cmd, &f.eventType, "type", "", "only events of this type: "+strings.Join(eventTypes, ", "), eventTypes...)
 	return cmd
 }
 
@@ -69,9 +70,9 @@ Without IDENT it prints the events of all to users who may see them, by name, or
 var eventTypes = []string{"state", "action", "contact", "request", "boot"}
 
 // query finds what is named and writes what is asked for.
-func (f *eventFlags) query(c *clientCall) (url.Values, error) {
+func (f *eventFlags) query(c *kit.Call) (url.Values, error) {
 	q := url.Values{}
-	for _, text := range c.args {
+	for _, text := range c.Args {
 		kind, ident, err := splitKindIdent(c.Command, text, f.kind, eventKinds)
 		if err != nil {
 			return nil, err
@@ -100,10 +101,10 @@ func (f *eventFlags) query(c *clientCall) (url.Values, error) {
 }
 
 // page tells what there is.
-func (f *eventFlags) page(c *clientCall, q url.Values) error {
+func (f *eventFlags) page(c *kit.Call, q url.Values) error {
 	for {
 		var p native.Events
-		if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/events", q, nil, &p); err != nil {
+		if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, "/events", q, nil, &p); err != nil {
 			return err
 		}
 		for i := range p.Events {
@@ -120,44 +121,44 @@ func (f *eventFlags) page(c *clientCall, q url.Values) error {
 }
 
 // following goes on until it is interrupted. A connection that breaks is made again where it stood.
-func (f *eventFlags) following(c *clientCall, q url.Values) error {
+func (f *eventFlags) following(c *kit.Call, q url.Values) error {
 	cursor, silent := "", false
 	for {
-		at, err := c.api.Stream(c.context(), client.Native, "/events", q, cursor, func(m client.Message) error {
+		at, err := c.API.Stream(c.Context(), client.Native, "/events", q, cursor, func(m client.Message) error {
 			silent = false
 			if m.Name == "lost" {
-				c.say("some events after cursor %s are no longer kept", stripControlChars(m.ID))
+				c.Say("some events after cursor %s are no longer kept", kit.StripControlChars(m.ID))
 				return nil
 			}
 			var e native.Event
 			if err := json.Unmarshal([]byte(m.Data), &e); err != nil {
-				return fmt.Errorf("event %s: %w", stripControlChars(m.ID), err)
+				return fmt.Errorf("event %s: %w", kit.StripControlChars(m.ID), err)
 			}
 			return f.printEvent(c, &e)
 		})
 		cursor = at
 		switch {
-		case c.context().Err() != nil:
+		case c.Context().Err() != nil:
 			return nil // interrupted: that is how following ends
 		case err != nil && (cursor == "" || !problem.Is(err, problem.Unavailable)):
 			return err
 		case err != nil && !silent:
-			c.say("%v; trying again", sanitizedError{err})
+			c.Say("%v; trying again", kit.Sanitized(err))
 			silent = true
 		}
-		if pauseFor(c.context(), time.Second) != nil {
+		if pauseFor(c.Context(), time.Second) != nil {
 			return nil
 		}
 	}
 }
 
-func (f *eventFlags) printEvent(c *clientCall, e *native.Event) error {
-	if f.format.isJSON() {
-		return writeJSONLine(c.OutOrStdout(), e)
+func (f *eventFlags) printEvent(c *kit.Call, e *native.Event) error {
+	if f.format.IsJSON() {
+		return kit.WriteJSONLine(c.OutOrStdout(), e)
 	}
 	text := record.Moment(e.At) + "  "
-	if len(c.args) != 1 {
-		text += e.Subject.Kind + " " + firstOf(e.Subject.Name, e.Subject.ID) + "  "
+	if len(c.Args) != 1 {
+		text += e.Subject.Kind + " " + kit.FirstOf(e.Subject.Name, e.Subject.ID) + "  "
 	}
 	if e.Severity != "info" {
 		text += strings.ToUpper(e.Severity) + "  "
@@ -169,6 +170,6 @@ func (f *eventFlags) printEvent(c *clientCall, e *native.Event) error {
 	if e.User != "" && e.Type == "request" {
 		text += " by " + e.User
 	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), stripControlChars(text))
+	_, err := fmt.Fprintln(c.OutOrStdout(), kit.StripControlChars(text))
 	return err
 }

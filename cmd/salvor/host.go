@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/cmd/salvor/serve"
 	"salvor/config"
 	"salvor/fetch"
@@ -71,7 +72,7 @@ once, renews a lease, pulls orders and carries them out on libvirt. It opens no 
 	group.Flags().StringVar(&f.log, "log-level", "info", "debug, info, warn or error")
 	group.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 || f.controller == "" {
-			return unknownWord(cmd, args)
+			return kit.UnknownWord(cmd, args)
 		}
 		return runHost(cmd, f)
 	}
@@ -122,7 +123,7 @@ func hostLiveness(a *host.Agent) serve.Liveness {
 func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.log)); err != nil {
-		return host.Config{}, usageErrorf(cmd, "--log-level %q: want debug, info, warn or error", f.log)
+		return host.Config{}, kit.UsageErrorf(cmd, "--log-level %q: want debug, info, warn or error", f.log)
 	}
 	c := host.Config{
 		StateDir: f.state, Controller: f.controller, Name: f.name, RescueDir: f.rescue, ImageBytes: f.cache << 30,
@@ -140,20 +141,20 @@ func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 	}
 	if f.watchdog != "" {
 		if !filepath.IsAbs(f.watchdog) {
-			return c, usageErrorf(cmd, "--watchdog %q: want an absolute path", f.watchdog)
+			return c, kit.UsageErrorf(cmd, "--watchdog %q: want an absolute path", f.watchdog)
 		}
 		c.Watchdog = host.HardwareWatchdog(f.watchdog)
 	}
 	networks, err := config.ParseNetworks(f.fetch)
 	if err != nil {
-		return c, usageErrorf(cmd, "--fetch-network: want ADDRESS/BITS or an address")
+		return c, kit.UsageErrorf(cmd, "--fetch-network: want ADDRESS/BITS or an address")
 	}
 	c.Web = fetch.Client(fetch.Guard{Networks: networks.Prefixes, Only: !networks.Default, Own: fetch.OwnAddresses})
 	token := f.join
 	if f.joinFile != "" {
-		b, err := readArgument(cmd.InOrStdin(), f.joinFile, 4096)
+		b, err := kit.ReadArgument(cmd.InOrStdin(), f.joinFile, 4096)
 		if err != nil {
-			return c, usageErrorf(cmd, "--join-file: %w", err)
+			return c, kit.UsageErrorf(cmd, "--join-file: %w", err)
 		}
 		token = strings.TrimSpace(string(b))
 	}
@@ -166,7 +167,7 @@ func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 		for _, w := range given.words {
 			name, dir, ok := strings.Cut(w, "=")
 			if !ok || name == "" || !filepath.IsAbs(dir) {
-				return c, usageErrorf(cmd, "--%s %q: want NAME=DIR, an absolute path", given.flag, w)
+				return c, kit.UsageErrorf(cmd, "--%s %q: want NAME=DIR, an absolute path", given.flag, w)
 			}
 			c.Stores = append(c.Stores, host.Store{Name: name, Dir: dir, Shared: given.shared})
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 )
 
@@ -34,19 +35,19 @@ var hostGroupFields = []resourceField{
 // evidenceKinds are the kinds of evidence that a fence can rest on.
 var evidenceKinds = []string{"power", "storage", "self-fence", "acknowledgement", "attestation"}
 
-func newHostGroupCommand(e *apiEndpoint) *cobra.Command {
+func newHostGroupCommand(e *kit.Endpoint) *cobra.Command {
 	cmd := hostGroupResource.command(e, "Manage groups of hosts: healing, evidence and re-imaging")
 	cmd.AddCommand(newHostGroupSet(e))
 	return cmd
 }
 
-func newHostGroupSet(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
+func newHostGroupSet(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Create or change a host group", Args: cobra.ExactArgs(1),
 		Example: "  salvor host group set racks-a-c --require power,storage --reimage never\n  salvor host group set racks-a-c --healing --self-fence --max-hosts 1 --max-share 30\n  salvor host set vm7 --group racks-a-c",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			wish, err := readRecord(c, hostGroupFields)
@@ -56,17 +57,17 @@ func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 			if c.Flags().Changed("require") {
 				words, _ := c.Flags().GetStringSlice("require")
 				for _, word := range words {
-					if err := checkAllowed(c.Command, "--require", word, evidenceKinds); err != nil {
+					if err := kit.CheckAllowed(c.Command, "--require", word, evidenceKinds); err != nil {
 						return err
 					}
 				}
 				wish["require"] = words
 			}
-			id, err := hostGroupResource.find(c, c.args[0])
+			id, err := hostGroupResource.find(c, c.Args[0])
 			method, path := http.MethodPatch, "/"+url.PathEscape(id)
 			switch {
 			case problem.Is(err, problem.NotFound):
-				method, path, wish["name"] = http.MethodPost, "", c.args[0]
+				method, path, wish["name"] = http.MethodPost, "", c.Args[0]
 			case err != nil:
 				return err
 			}
@@ -74,10 +75,10 @@ func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.show(c.OutOrStdout(), got)
+			return o.Show(c.OutOrStdout(), got)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	for _, f := range hostGroupFields {
 		f.define(cmd)
 	}
@@ -85,25 +86,25 @@ func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 	return cmd
 }
 
-func newHostDrain(e *apiEndpoint) *cobra.Command {
-	o, w := &outputOptions{}, &waitOption{}
+func newHostDrain(e *kit.Endpoint) *cobra.Command {
+	o, w := &kit.Output{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "drain HOST", Short: "Take a live host out of service and move its servers away", Args: cobra.ExactArgs(1),
 		Long: `Use it for planned work. The host takes no new servers. salvor moves running servers live if the hypervisor can do that. It stops the
 others, prepares them elsewhere and starts them again. "salvor host restore HOST" takes the host back into service.`,
 		Example: "  salvor host drain vm7 --wait",
-		RunE: e.run(func(c *clientCall) error {
-			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := cmp.Or(o.Check(c.Command), w.check(c)); err != nil {
 				return err
 			}
-			p, err := hostResource.ask(c, http.MethodPost, "/"+url.PathEscape(c.args[0])+"/drain", nil, nil)
+			p, err := hostResource.ask(c, http.MethodPost, "/"+url.PathEscape(c.Args[0])+"/drain", nil, nil)
 			if err != nil {
 				return err
 			}
 			return w.plan(c, o, p)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	w.flags(cmd)
 	return cmd
 }
@@ -111,32 +112,32 @@ others, prepares them elsewhere and starts them again. "salvor host restore HOST
 // homeWithin is how long, in seconds, a host may take to come up whose servers are to be brought home, where nobody says.
 const homeWithin = 600
 
-func newHostRestore(e *apiEndpoint) *cobra.Command {
-	o, w, home := &outputOptions{}, &waitOption{}, false
+func newHostRestore(e *kit.Endpoint) *cobra.Command {
+	o, w, home := &kit.Output{}, &waitOption{}, false
 	cmd := &cobra.Command{
 		Use: "restore HOST", Short: "Take a host back into service after a drain, or after a fence and a repair", Args: cobra.ExactArgs(1),
 		Long: `The host takes servers again and is no longer forced down. If the host is a node, the node is switched on. With --wait the command
 waits until the host is up. With --return-servers salvor moves the servers back that were moved away from the host, once it is up. --return-servers
 without --wait waits ten minutes at most until the host is up.`,
 		Example: "  salvor host restore vm7 --wait\n  salvor host restore vm7 --return-servers --wait",
-		RunE: e.run(func(c *clientCall) error {
-			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := cmp.Or(o.Check(c.Command), w.check(c)); err != nil {
 				return err
 			}
-			path := "/" + url.PathEscape(c.args[0])
+			path := "/" + url.PathEscape(c.Args[0])
 			h, err := hostResource.ask(c, http.MethodPost, path+"/restore", nil, nil)
 			if err == nil && (home || w.asked(c)) {
 				until := w
 				if !w.asked(c) {
 					until = &waitOption{seconds: homeWithin}
 				}
-				h, err = until.host(c, c.args[0])
+				h, err = until.host(c, c.Args[0])
 			}
 			if err != nil {
 				return err
 			}
 			if !home {
-				return o.show(c.OutOrStdout(), h)
+				return o.Show(c.OutOrStdout(), h)
 			}
 			p, err := hostResource.ask(c, http.MethodPost, path+"/bring-home", nil, nil)
 			if err != nil {
@@ -145,19 +146,19 @@ without --wait waits ten minutes at most until the host is up.`,
 			return w.plan(c, o, p)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	w.flags(cmd)
 	cmd.Flags().BoolVar(&home, "return-servers", false, "move the servers back that left the host")
-	renameFlag(cmd, "bring-home", "return-servers")
+	kit.RenameFlag(cmd, "bring-home", "return-servers")
 	return cmd
 }
 
 // host waits until a host is up.
-func (w *waitOption) host(c *clientCall, ident string) (client.Record, error) {
+func (w *waitOption) host(c *kit.Call, ident string) (client.Record, error) {
 	ctx, cancel := w.within(c)
 	defer cancel()
-	line, began := newProgress(c.ErrOrStderr(), ident), time.Now()
-	defer line.end()
+	line, began := kit.NewProgress(c.ErrOrStderr(), ident), time.Now()
+	defer line.End()
 	for {
 		h, err := hostResource.ask(c, http.MethodGet, "/"+url.PathEscape(ident), nil, nil)
 		switch {
@@ -166,10 +167,10 @@ func (w *waitOption) host(c *clientCall, ident string) (client.Record, error) {
 		case err == nil && h.Text("state") == "up":
 			return h, nil
 		case err == nil:
-			line.printStatus(time.Since(began), h.Text("state"))
+			line.PrintStatus(time.Since(began), h.Text("state"))
 		}
 		if pauseFor(ctx, planLook) != nil {
-			return nil, w.late(c, fmt.Errorf("host %s: gave up waiting until it is up: see salvor host show %[1]s", stripControlChars(ident)))
+			return nil, w.late(c, fmt.Errorf("host %s: gave up waiting until it is up: see salvor host show %[1]s", kit.StripControlChars(ident)))
 		}
 	}
 }

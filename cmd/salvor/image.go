@@ -9,16 +9,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // newImageCreate makes an image and brings its bytes.
-func newImageCreate(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
+func newImageCreate(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create an image from a file", Args: cobra.ExactArgs(1),
 		Example: "  salvor image create debian-12 --file debian-12.qcow2 --disk-format qcow2 --property OS=debian --property OSFAMILY=linux",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
@@ -27,13 +28,13 @@ func newImageCreate(e *apiEndpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body := client.Record{"name": c.args[0], "disk_format": text("disk-format"), "container_format": text("container-format"), "visibility": text("visibility")}
+			body := client.Record{"name": c.Args[0], "disk_format": text("disk-format"), "container_format": text("container-format"), "visibility": text("visibility")}
 			for key, value := range properties {
 				body[key] = value
 			}
 			in, err := os.Open(text("file"))
 			if err != nil {
-				return usageErrorf(c.Command, "--file: %w", err)
+				return kit.UsageErrorf(c.Command, "--file: %w", err)
 			}
 			defer in.Close()
 			info, err := in.Stat()
@@ -45,37 +46,37 @@ func newImageCreate(e *apiEndpoint) *cobra.Command {
 				return err
 			}
 			path := "/images/" + url.PathEscape(made.Text("id"))
-			if err := c.api.Upload(c.context(), client.Image, path+"/file", in, info.Size()); err != nil {
+			if err := c.API.Upload(c.Context(), client.Image, path+"/file", in, info.Size()); err != nil {
 				return fmt.Errorf("image %s was made, its bytes were not taken: %w", made.Text("id"), err)
 			}
 			if made, err = imageResource.ask(c, http.MethodGet, "/"+url.PathEscape(made.Text("id")), nil, nil); err != nil {
 				return err
 			}
-			return o.show(c.OutOrStdout(), made)
+			return o.Show(c.OutOrStdout(), made)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	f := cmd.Flags()
 	f.String("file", "", "the file")
-	addEnumFlag(cmd, nil, "disk-format", "raw", "raw, qcow2, iso, aki (a kernel) or ari (a ramdisk)", "raw", "qcow2", "iso", "aki", "ari")
-	addEnumFlag(cmd, nil, "container-format", "bare", "bare, aki or ari", "bare", "aki", "ari")
-	addEnumFlag(cmd, nil, "visibility", "private", "private, public, community or shared", "private", "public", "community", "shared")
+	kit.AddEnumFlag(cmd, nil, "disk-format", "raw", "raw, qcow2, iso, aki (a kernel) or ari (a ramdisk)", "raw", "qcow2", "iso", "aki", "ari")
+	kit.AddEnumFlag(cmd, nil, "container-format", "bare", "bare, aki or ari", "bare", "aki", "ari")
+	kit.AddEnumFlag(cmd, nil, "visibility", "private", "private, public, community or shared", "private", "public", "community", "shared")
 	f.StringArray("property", nil, "KEY=VALUE; may be repeated. OS and OSFAMILY choose the rescue image of its servers")
 	_ = cmd.MarkFlagRequired("file")
 	return cmd
 }
 
-func newClusterAdd(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
+func newClusterAdd(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
 	cmd := &cobra.Command{
 		Use: "add NAME", Short: "Add a Ganeti cluster, by its RAPI, or an endpoint of the Bare Metal API, whose nodes become servers", Args: cobra.ExactArgs(1), Example: clusterResource.example,
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
 			insecure, _ := c.Flags().GetBool("insecure")
-			body := client.Record{"name": c.args[0], "url": text("rapi"), "user": text("user"), "insecure": insecure}
+			body := client.Record{"name": c.Args[0], "url": text("rapi"), "user": text("user"), "insecure": insecure}
 			if at := text("ironic"); at != "" {
 				body["kind"], body["url"], body["login"] = "ironic", at, text("login")
 				body["auth_url"], body["project"], body["domain"] = text("auth-url"), text("project"), text("domain")
@@ -88,9 +89,9 @@ func newClusterAdd(e *apiEndpoint) *cobra.Command {
 				body["password"] = password
 			}
 			if file := text("ca-file"); file != "" {
-				pem, err := readArgument(c.InOrStdin(), file, maxArgumentFile)
+				pem, err := kit.ReadArgument(c.InOrStdin(), file, kit.MaxArgumentFile)
 				if err != nil {
-					return usageErrorf(c.Command, "--ca-file: %w", err)
+					return kit.UsageErrorf(c.Command, "--ca-file: %w", err)
 				}
 				body["ca"] = string(pem)
 			}
@@ -98,14 +99,14 @@ func newClusterAdd(e *apiEndpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.show(c.OutOrStdout(), made)
+			return o.Show(c.OutOrStdout(), made)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	f := cmd.Flags()
 	f.String("rapi", "", "the RAPI's URL: https://MASTER:5080")
 	f.String("ironic", "", "the Bare Metal API's URL, or self: this control plane's own")
-	addEnumFlag(cmd, nil, "login", "none", "how one logs in to the Bare Metal API: none, http_basic or keystone", "none", "http_basic", "keystone")
+	kit.AddEnumFlag(cmd, nil, "login", "none", "how one logs in to the Bare Metal API: none, http_basic or keystone", "none", "http_basic", "keystone")
 	f.String("auth-url", "", "of keystone: its URL")
 	f.String("project", "", "of keystone: the project that the user works in")
 	f.String("domain", "", "of keystone: the domain of user and project (default Default)")
@@ -119,14 +120,14 @@ func newClusterAdd(e *apiEndpoint) *cobra.Command {
 }
 
 func newReconcileCommand() *cobra.Command {
-	e, o, fix, cluster := &apiEndpoint{}, &outputOptions{}, false, ""
+	e, o, fix, cluster := &kit.Endpoint{}, &kit.Output{}, false, ""
 	top := &cobra.Command{Use: "reconcile", Short: "Compare the records with what runs"}
-	e.flags(top)
+	e.Flags(top)
 	cmd := &cobra.Command{
 		Use: "servers", Short: "Compare the rescue of servers with what their clusters report", Args: cobra.NoArgs,
 		Example: "  salvor reconcile servers\n  salvor reconcile servers --fix-unsynced-rescue",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			var got struct {
@@ -135,14 +136,14 @@ func newReconcileCommand() *cobra.Command {
 					Cluster, Problem string
 				} `json:"clusters"`
 			}
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/reconcile/servers", nil, client.Record{"fix_unsynced_rescue": fix, "cluster": cluster}, &got); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, "/reconcile/servers", nil, client.Record{"fix_unsynced_rescue": fix, "cluster": cluster}, &got); err != nil {
 				return err
 			}
-			if err := o.list(c.OutOrStdout(), columnsOf([]string{"server", "name", "cluster", "known", "fixed"}), got.Servers); err != nil {
+			if err := o.List(c.OutOrStdout(), kit.ColumnsOf([]string{"server", "name", "cluster", "known", "fixed"}), got.Servers); err != nil {
 				return err
 			}
 			for _, p := range got.Clusters {
-				fmt.Fprintf(c.ErrOrStderr(), "cluster %s: %s\n", stripControlChars(p.Cluster), stripControlChars(p.Problem))
+				fmt.Fprintf(c.ErrOrStderr(), "cluster %s: %s\n", kit.StripControlChars(p.Cluster), kit.StripControlChars(p.Problem))
 			}
 			if n := len(got.Clusters); n > 0 {
 				return fmt.Errorf("%d clusters were not compared", n)
@@ -150,7 +151,7 @@ func newReconcileCommand() *cobra.Command {
 			return nil
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	cmd.Flags().StringVar(&cluster, "cluster", "", "compare this cluster alone (default all clusters)")
 	cmd.Flags().BoolVar(&fix, "fix-unsynced-rescue", false, "correct the records that differ: the cluster is right")
 	top.AddCommand(cmd)

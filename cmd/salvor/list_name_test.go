@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"salvor/cmd/salvor/kit"
 )
 
 // TestUnknownNamesInFilters: an empty list whose filter names a record that does not exist is an error, and a record that exists may have none.
@@ -53,7 +55,7 @@ func TestUnknownNamesInFilters(t *testing.T) {
 			}
 		}
 	}
-	if _, errs, status := salvor(t, &fakeAPI{answers: empty}, "", "server", "list", "--host", ""); status != statusUsage {
+	if _, errs, status := salvor(t, &fakeAPI{answers: empty}, "", "server", "list", "--host", ""); status != kit.StatusUsage {
 		t.Errorf("server list --host '': status %d, %q; want a usage error", status, errs)
 	}
 }

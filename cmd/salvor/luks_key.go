@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/diagnose"
 	"salvor/metal"
 	"salvor/wire/agent"
@@ -76,8 +77,8 @@ func readKeyFile(path string) ([]byte, error) {
 
 // readPassphrase asks a terminal, or reads the first line of anything else.
 func readPassphrase(in io.Reader, out io.Writer) ([]byte, error) {
-	if f, ok := in.(*os.File); ok && terminalWidth(f) > 0 {
-		text, err := promptPassword(f, out, "LUKS passphrase: ")
+	if f, ok := in.(*os.File); ok && kit.TerminalWidth(f) > 0 {
+		text, err := kit.PromptPassword(f, out, "LUKS passphrase: ")
 		return []byte(text), err
 	}
 	line, err := bufio.NewReader(io.LimitReader(in, diagnose.MaxLUKSKey+2)).ReadString('\n')

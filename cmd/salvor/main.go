@@ -1,10 +1,9 @@
 // Command salvor brings machines back: it serves the control plane and is its
-// client, its lab and its ramdisk builder.
+// client and its ramdisk builder.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/version"
 )
 
@@ -20,8 +20,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	if err := newRootCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "salvor:", printableLines(err.Error())) // an error may quote a BMC or a user
-		os.Exit(exitStatus(err))
+		fmt.Fprintln(os.Stderr, "salvor:", kit.PrintableLines(err.Error())) // an error may quote a BMC or a user
+		os.Exit(kit.ExitStatus(err))
 	}
 }
 
@@ -34,23 +34,14 @@ func newRootCommand() *cobra.Command {
 		Version:       version.Current().String(),
 	}
 	root.SetVersionTemplate("salvor {{.Version}}\n")
-	root.AddCommand(newServeCommand(), newConfigCommand(), newDBCommand(), newRamdiskCommand(), newLabCommand(), newSiteCommand(), newSecretCommand(), newTokenCommand())
-	root.AddCommand(newWhyCommand(), newDiagnoseCommand(), newDiagnosisCommand(), newRepairCommand(), newEventsCommand(), newDoctorCommand(), newSimCommand(), newVersionCommand(), newManCommand())
+	root.AddCommand(newServeCommand(), newConfigCommand(), newDBCommand(), newRamdiskCommand(), newSiteCommand(), newSecretCommand(), newTokenCommand())
+	root.AddCommand(newWhyCommand(), newDiagnoseCommand(), newDiagnosisCommand(), newRepairCommand(), newEventsCommand(), newDoctorCommand(), newVersionCommand(), kit.NewManCommand())
 	root.AddCommand(newNodeCommand(), newDriverCommand(), newConductorCommand())
 	root.AddCommand(newResourceCommands()...)
+	root.AddCommand(newMovedCommands()...)
 	withHostAgent(root)
 	addQuestions(root)
 	addCompletion(root)
 	addCompletionScripts(root)
-	return markUsageErrors(root)
-}
-
-// exitStatus is what the shell sees. The errors of commands bring their own; all others
-// are cobra's, about how the command was written.
-func exitStatus(err error) int {
-	var c interface{ ExitCode() int }
-	if errors.As(err, &c) {
-		return c.ExitCode()
-	}
-	return statusUsage
+	return kit.MarkUsageErrors(root)
 }

@@ -72,9 +72,8 @@ func TestManPagesAreRight(t *testing.T) {
 		t.Errorf("mandoc: %v\n%s", err, out)
 	}
 	for page, want := range map[string]string{
-		"salvor-serve":    "salvor serve --config /etc/salvor/salvor.conf",
-		"salvor-host":     "--store fast=/srv/nvme",
-		"salvor-lab-exec": "lab exec -- PROGRAM [ARG...]",
+		"salvor-serve": "salvor serve --config /etc/salvor/salvor.conf",
+		"salvor-host":  "--store fast=/srv/nvme",
 	} {
 		cmd := exec.CommandContext(t.Context(), man, "--warnings", "-l", filepath.Join(dir, page+".1"))
 		cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "MANWIDTH=200", "MAN_KEEP_FORMATTING=")
@@ -83,19 +82,6 @@ func TestManPagesAreRight(t *testing.T) {
 		out, err := cmd.Output()
 		if err != nil || complaints.Len() > 0 || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v, %s; want %q in\n%s", page, err, complaints.String(), want, out)
-		}
-	}
-}
-
-// TestRoffText holds what roff would change or take for a request.
-func TestRoffText(t *testing.T) {
-	for text, want := range map[string]string{
-		".TH it's --a\\b": `\&.TH it\(aqs \-\-a\eb`,
-		"a\n'b\n.c  ":     "a\n\\(aqb\n\\&.c",
-		"`~^\"":           `\(ga\(ti\(ha\(dq`,
-	} {
-		if got := roffText(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 )
 
 // newNodeCommand is `salvor node`, in the grammar of `baremetal node`.
 func newNodeCommand() *cobra.Command {
-	e := &apiEndpoint{}
+	e := &kit.Endpoint{}
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Enroll, watch, rescue and power machines",
@@ -29,7 +30,7 @@ Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out
   salvor node rescue rack1-7 --wait
   salvor node unrescue rack1-7 --wait`,
 	}
-	e.flags(cmd)
+	e.Flags(cmd)
 	cmd.AddCommand(newNodeListCommand(e), newNodeShowCommand(e), newNodeCreateCommand(e), newNodeSetCommand(e), newNodeUnsetCommand(e),
 		newNodeDeleteCommand(e), newNodeValidateCommand(e), newNodeHistoryCommand(e), newNodeMaintenanceCommand(e),
 		newNodePowerCommand(e), newNodeRebootCommand(e), newNodeBootCommand(e), newNodeProbeCommand(e), newNodeBMCLogCommand(e), newNodeBMCHealthCommand(e), newRescueSSHCommand(e, "node"))
@@ -42,7 +43,7 @@ Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out
 
 // listOptions is the part of a list command that all lists have.
 type listOptions struct {
-	outputOptions
+	kit.Output
 	limit  int
 	marker string
 	sort   string
@@ -51,7 +52,7 @@ type listOptions struct {
 }
 
 func (l *listOptions) flags(cmd *cobra.Command) {
-	l.outputOptions.flags(cmd)
+	l.Output.Flags(cmd)
 	f := cmd.Flags()
 	f.IntVar(&l.limit, "limit", 0, "at most this many; 0: all")
 	f.StringVar(&l.marker, "marker", "", "begin after this UUID")
@@ -64,14 +65,14 @@ func (l *listOptions) flags(cmd *cobra.Command) {
 // query makes the query of the flags. more are the fields that --fields left behind it.
 func (l *listOptions) query(cmd *cobra.Command, filter url.Values, more []string) (client.Query, error) {
 	q := client.Query{Filter: filter, Limit: l.limit, Marker: l.marker, Detail: l.long}
-	if err := l.check(cmd); err != nil {
+	if err := l.Check(cmd); err != nil {
 		return q, err
 	}
 	if l.limit < 0 {
-		return q, usageErrorf(cmd, "--limit %d: want 0 or more", l.limit)
+		return q, kit.UsageErrorf(cmd, "--limit %d: want 0 or more", l.limit)
 	}
 	if len(more) > 0 && len(l.fields) == 0 {
-		return q, usageErrorf(cmd, "unexpected argument %q", more[0])
+		return q, kit.UsageErrorf(cmd, "unexpected argument %q", more[0])
 	}
 	l.fields = append(l.fields, more...)
 	q.Fields = l.fields
@@ -81,32 +82,32 @@ func (l *listOptions) query(cmd *cobra.Command, filter url.Values, more []string
 	case "desc":
 		q.SortDescending = true
 	default:
-		return q, usageErrorf(cmd, "--sort %s: want KEY, KEY:asc or KEY:desc", l.sort)
+		return q, kit.UsageErrorf(cmd, "--sort %s: want KEY, KEY:asc or KEY:desc", l.sort)
 	}
 	q.SortKey = key
 	return q, nil
 }
 
 // shown are the fields asked for, all of them with --long, or the list's own.
-func (l *listOptions) shown(own []string, records []client.Record) []outputColumn {
+func (l *listOptions) shown(own []string, records []client.Record) []kit.Column {
 	switch {
 	case len(l.fields) > 0:
-		return columnsOf(l.fields)
+		return kit.ColumnsOf(l.fields)
 	case !l.long:
-		l.moreColumns = "; --fields and --long show others"
-		return columnsOf(own)
+		l.MoreColumns = "; --fields and --long show others"
+		return kit.ColumnsOf(own)
 	}
 	fields := slices.Clone(own)
 	var rest []string
 	for _, r := range records {
 		for f := range r {
-			if !slices.Contains(fields, f) && !slices.Contains(rest, f) && !slices.Contains(hidden, f) {
+			if !slices.Contains(fields, f) && !slices.Contains(rest, f) && !slices.Contains(kit.HiddenFields, f) {
 				rest = append(rest, f)
 			}
 		}
 	}
 	slices.Sort(rest)
-	return columnsOf(append(fields, rest...))
+	return kit.ColumnsOf(append(fields, rest...))
 }
 
 var nodeColumns = []string{"uuid", "name", "instance_uuid", "power_state", "provision_state", "maintenance"}
@@ -141,7 +142,7 @@ var nodeChoices = []nodeChoice{
 	{"include-children", "no-children", "include_children", "", "top-level nodes"},
 }
 
-func newNodeListCommand(e *apiEndpoint) *cobra.Command {
+func newNodeListCommand(e *kit.Endpoint) *cobra.Command {
 	l := &listOptions{}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List nodes",
@@ -149,7 +150,7 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
   salvor node list --provision-state "rescue failed" --fields name last_error
   salvor node list --where bmc=silent
   salvor node list --maintenance -f json`,
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			filter := url.Values{}
 			for _, f := range nodeFilters {
 				v, _ := c.Flags().GetString(f.flag)
@@ -170,16 +171,16 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 				}
 			}
 			conditions, _ := c.Flags().GetStringArray(whereFlag)
-			if err := c.selection(conditions, filter); err != nil {
+			if err := selection(c, conditions, filter); err != nil {
 				return err
 			}
-			q, err := l.query(c.Command, filter, c.args)
+			q, err := l.query(c.Command, filter, c.Args)
 			if err != nil {
 				return err
 			}
-			nodes, err := c.api.Nodes(c.context(), q)
+			nodes, err := c.API.Nodes(c.Context(), q)
 			if err == nil && len(nodes) == 0 {
-				err = c.refuseUnknownNames(filter, nodeFilters)
+				err = refuseUnknownNames(c, filter, nodeFilters)
 			}
 			if err != nil {
 				return err
@@ -188,8 +189,8 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 			for i, n := range nodes {
 				records[i] = n.Record
 			}
-			c.addPowerAges(&l.outputOptions, records, l.long)
-			return l.list(c.OutOrStdout(), l.shown(nodeColumns, records), records)
+			addPowerAges(c, &l.Output, records, l.long)
+			return l.List(c.OutOrStdout(), l.shown(nodeColumns, records), records)
 		}),
 	}
 	l.flags(cmd)
@@ -198,8 +199,8 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 	for _, f := range nodeFilters {
 		cmd.Flags().String(f.flag, "", "only nodes "+f.usage)
 	}
-	completeFlag(cmd, "provision-state", provisionStates)
-	completeFlag(cmd, "bmc", bmcStates)
+	kit.CompleteFlag(cmd, "provision-state", provisionStates)
+	kit.CompleteFlag(cmd, "bmc", bmcStates)
 	for _, f := range nodeChoices {
 		usage := "only " + f.usage
 		if f.usage == "" {
@@ -212,70 +213,70 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 	return cmd
 }
 
-func newNodeShowCommand(e *apiEndpoint) *cobra.Command {
-	o, fields, instance := &outputOptions{}, []string{}, false
+func newNodeShowCommand(e *kit.Endpoint) *cobra.Command {
+	o, fields, instance := &kit.Output{}, []string{}, false
 	cmd := &cobra.Command{
 		Use: "show NODE", Short: "Show a node", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node show rack1-7
   salvor node show rack1-7 --fields provision_state last_error
   salvor node show rack1-7 -f value -c provision_state`,
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
-			if len(c.args) > 1 && len(fields) == 0 {
-				return usageErrorf(c.Command, "unexpected argument %q", c.args[1])
+			if len(c.Args) > 1 && len(fields) == 0 {
+				return kit.UsageErrorf(c.Command, "unexpected argument %q", c.Args[1])
 			}
-			fields = append(fields, c.args[1:]...)
+			fields = append(fields, c.Args[1:]...)
 			if !instance {
-				n, err := c.api.Node(c.context(), c.args[0], fields...)
+				n, err := c.API.Node(c.Context(), c.Args[0], fields...)
 				if err != nil {
 					return err
 				}
-				c.addPowerAges(o, []client.Record{n.Record}, true)
-				return o.show(c.OutOrStdout(), n.Record)
+				addPowerAges(c, o, []client.Record{n.Record}, true)
+				return o.Show(c.OutOrStdout(), n.Record)
 			}
-			n, err := c.api.NodeByInstance(c.context(), c.args[0], fields...)
+			n, err := c.API.NodeByInstance(c.Context(), c.Args[0], fields...)
 			if err != nil {
 				return err
 			}
 			if n == nil {
-				return problem.NotFoundf("no node has the instance %s", c.args[0])
+				return problem.NotFoundf("no node has the instance %s", c.Args[0])
 			}
-			c.addPowerAges(o, []client.Record{n.Record}, true)
-			return o.show(c.OutOrStdout(), n.Record)
+			addPowerAges(c, o, []client.Record{n.Record}, true)
+			return o.Show(c.OutOrStdout(), n.Record)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	cmd.Flags().StringSliceVar(&fields, "fields", nil, "the fields to show, separated by commas or spaces")
 	completeColumns(cmd, &nodeResource, nil)
 	cmd.Flags().BoolVar(&instance, "instance", false, "NODE is the UUID of an instance")
 	return cmd
 }
 
-func newNodeDeleteCommand(e *apiEndpoint) *cobra.Command {
+func newNodeDeleteCommand(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete NODE...", Short: "Delete the records of nodes; the machines themselves are left alone",
 		Example: "  salvor node delete rack1-7\n  salvor node delete --where state=enroll --where driver=ipmi",
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			const deleted = "Deleted node %s"
-			return c.eachNode(deleted, deleted, func(ident string) error { return c.api.DeleteNode(c.context(), ident) })
+			return eachNode(c, deleted, deleted, func(ident string) error { return c.API.DeleteNode(c.Context(), ident) })
 		}),
 	}
 	selectNodes(cmd)
 	return cmd
 }
 
-func newNodeValidateCommand(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
+func newNodeValidateCommand(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
 	cmd := &cobra.Command{
 		Use: "validate NODE", Short: "Show for each interface whether a node has all that it needs", Args: cobra.ExactArgs(1),
 		Example: "  salvor node validate rack1-7",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
-			interfaces, err := c.api.Validate(c.context(), c.args[0])
+			interfaces, err := c.API.Validate(c.Context(), c.Args[0])
 			if err != nil {
 				return err
 			}
@@ -288,21 +289,21 @@ func newNodeValidateCommand(e *apiEndpoint) *cobra.Command {
 				records = append(records, r)
 			}
 			slices.SortFunc(records, func(a, b client.Record) int { return strings.Compare(a.Text("interface"), b.Text("interface")) })
-			return o.list(c.OutOrStdout(), columnsOf([]string{"interface", "result", "reason"}), records)
+			return o.List(c.OutOrStdout(), kit.ColumnsOf([]string{"interface", "result", "reason"}), records)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	return cmd
 }
 
-func newNodeHistoryCommand(e *apiEndpoint) *cobra.Command {
+func newNodeHistoryCommand(e *kit.Endpoint) *cobra.Command {
 	l := &listOptions{}
-	run := e.run(func(c *clientCall) error {
-		q, err := l.query(c.Command, nil, c.args[1:])
+	run := e.Run(func(c *kit.Call) error {
+		q, err := l.query(c.Command, nil, c.Args[1:])
 		if err != nil {
 			return err
 		}
-		events, err := c.api.History(c.context(), c.args[0], q)
+		events, err := c.API.History(c.Context(), c.Args[0], q)
 		if err != nil {
 			return err
 		}
@@ -313,7 +314,7 @@ func newNodeHistoryCommand(e *apiEndpoint) *cobra.Command {
 				records[i]["event_type"], records[i]["conductor"], records[i]["user"] = h.EventType, h.Conductor, h.User
 			}
 		}
-		return l.list(c.OutOrStdout(), l.shown([]string{"uuid", "created_at", "severity", "event"}, records), records)
+		return l.List(c.OutOrStdout(), l.shown([]string{"uuid", "created_at", "severity", "event"}, records), records)
 	})
 	const example = `  salvor node history rack1-7
   salvor node history list rack1-7 -f json`

@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/metal"
 )
 
 // newNodeBMCLogCommand is `salvor node bmc-log`: the newest entries of the event log of a BMC.
-func newNodeBMCLogCommand(e *apiEndpoint) *cobra.Command {
-	o, severity, most, long := &outputOptions{}, "", 0, false
+func newNodeBMCLogCommand(e *kit.Endpoint) *cobra.Command {
+	o, severity, most, long := &kit.Output{}, "", 0, false
 	cmd := &cobra.Command{
 		Use: "bmc-log NODE", Short: "Show the event log of a node's BMC, oldest first", Args: cobra.ExactArgs(1),
 		Long: `Reads the newest entries of the event log that the BMC of a node keeps about its hardware. With IPMI that is the System Event Log, with Redfish the
@@ -24,12 +25,12 @@ logs about hardware. The log is never cleared.
 The entries of a log are in the order of their records, because the clock of a BMC may be unset. Such an entry has no time. An entry is asserted
 where a fault began, and deasserted where it ended.`,
 		Example: "  salvor node bmc-log rack1-7\n  salvor node bmc-log rack1-7 --severity critical --limit 500 -f json",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			if err := (metal.EventLogArgs{Limit: most}).Check(); err != nil {
-				return usageErrorf(c.Command, "--%v", err)
+				return kit.UsageErrorf(c.Command, "--%v", err)
 			}
 			q := url.Values{"limit": {strconv.Itoa(most)}}
 			if severity != "" {
@@ -39,13 +40,13 @@ where a fault began, and deasserted where it ended.`,
 				Entries []client.Record    `json:"entries"`
 				Logs    []metal.LogSummary `json:"logs"`
 			}
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(c.args[0])+"/bmc-log", q, nil, &got); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(c.Args[0])+"/bmc-log", q, nil, &got); err != nil {
 				return err
 			}
 			for _, log := range got.Logs {
-				name := stripControlChars(log.Name)
+				name := kit.StripControlChars(log.Name)
 				if log.Problem != "" {
-					fmt.Fprintf(c.ErrOrStderr(), "log %s was not read to its end: %s\n", name, stripControlChars(log.Problem))
+					fmt.Fprintf(c.ErrOrStderr(), "log %s was not read to its end: %s\n", name, kit.StripControlChars(log.Problem))
 				} else if log.Truncated {
 					fmt.Fprintf(c.ErrOrStderr(), "log %s has older entries; --limit says how many are read at most\n", name)
 				}
@@ -54,48 +55,48 @@ where a fault began, and deasserted where it ended.`,
 			if long {
 				fields = append(fields, "message_id")
 			}
-			return o.list(c.OutOrStdout(), columnsOf(fields), got.Entries)
+			return o.List(c.OutOrStdout(), kit.ColumnsOf(fields), got.Entries)
 		}),
 	}
-	o.flags(cmd)
-	addEnumFlag(cmd, &severity, "severity", "", "only entries that are at least so severe: ok, warning or critical", string(metal.HealthOK), string(metal.HealthWarning), string(metal.HealthCritical))
+	o.Flags(cmd)
+	kit.AddEnumFlag(cmd, &severity, "severity", "", "only entries that are at least so severe: ok, warning or critical", string(metal.HealthOK), string(metal.HealthWarning), string(metal.HealthCritical))
 	cmd.Flags().IntVar(&most, "limit", 100, "read at most the newest entries, 1 to 500")
 	cmd.Flags().BoolVar(&long, "long", false, "every field")
 	return cmd
 }
 
 // newNodeBMCHealthCommand is `salvor node bmc-health`: the components that a BMC calls unhealthy.
-func newNodeBMCHealthCommand(e *apiEndpoint) *cobra.Command {
-	format := textFormat("")
+func newNodeBMCHealthCommand(e *kit.Endpoint) *cobra.Command {
+	format := kit.TextFormat("")
 	cmd := &cobra.Command{
 		Use: "bmc-health NODE", Short: "Show which components of a node its BMC calls unhealthy", Args: cobra.ExactArgs(1),
 		Long: `Asks the BMC of a node for the health of the machine and of its components, and for the sensors that are beyond a threshold. It prints the health
 of the whole machine, and a line for each component that is not well. Empty slots are left out.`,
 		Example: "  salvor node bmc-health rack1-7\n  salvor node bmc-health rack1-7 -f json | jq '.unhealthy[].name'",
-		RunE: e.run(func(c *clientCall) error {
-			if err := format.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := format.Check(c.Command); err != nil {
 				return err
 			}
 			var found metal.Health
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(c.args[0])+"/bmc-health", nil, nil, &found); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(c.Args[0])+"/bmc-health", nil, nil, &found); err != nil {
 				return err
 			}
-			if format.isJSON() {
-				return writeJSON(c.OutOrStdout(), found)
+			if format.IsJSON() {
+				return kit.WriteJSON(c.OutOrStdout(), found)
 			}
 			health := string(found.Health)
 			if health == "" {
 				health = "the BMC does not tell"
 			}
-			fmt.Fprintf(c.OutOrStdout(), "health: %s\n", stripControlChars(health))
+			fmt.Fprintf(c.OutOrStdout(), "health: %s\n", kit.StripControlChars(health))
 			for _, u := range found.Unhealthy {
 				parts := []string{u.Name, u.State}
 				if u.Reading != nil {
 					parts = append(parts, strings.TrimSpace(fmt.Sprintf("%g %s", *u.Reading, u.Unit)))
 				}
 				parts = append(parts, u.Message)
-				text := strings.Join(strings.Fields(stripControlChars(strings.Join(parts, "  "))), " ")
-				fmt.Fprintf(c.OutOrStdout(), "%-9s %-14s %s\n", stripControlChars(string(u.Health)), stripControlChars(u.Component), text)
+				text := strings.Join(strings.Fields(kit.StripControlChars(strings.Join(parts, "  "))), " ")
+				fmt.Fprintf(c.OutOrStdout(), "%-9s %-14s %s\n", kit.StripControlChars(string(u.Health)), kit.StripControlChars(u.Component), text)
 			}
 			if found.Truncated {
 				fmt.Fprintln(c.ErrOrStderr(), "not all components were read: there are too many, or the BMC is too slow")
@@ -103,6 +104,6 @@ of the whole machine, and a line for each component that is not well. Empty slot
 			return nil
 		}),
 	}
-	format.flag(cmd, "")
+	format.Flag(cmd, "")
 	return cmd
 }

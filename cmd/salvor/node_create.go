@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // interfaceKinds are the kinds of driver interface that a node may name.
@@ -62,8 +63,8 @@ var documents = []struct {
 
 func fieldOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-func newNodeCreateCommand(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
+func newNodeCreateCommand(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
 	cmd := &cobra.Command{
 		Use: "create --driver DRIVER", Short: "Enroll a node", Args: cobra.NoArgs,
 		Long: `Enroll a node.
@@ -73,22 +74,22 @@ the key of a secret (password, token) is always text.`,
 		Example: `  salvor node create --name rack1-7 --driver redfish --driver-info redfish_address=https://10.0.0.7 \
       --driver-info redfish_username=admin --driver-info redfish_password=... --rescue-interface agent
   salvor node create --driver ipmi --driver-info ipmi_address=10.0.0.8 --property cpus=8 -f value -c uuid`,
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			fields, err := createFields(c.Command)
 			if err != nil {
 				return err
 			}
-			n, err := c.api.CreateNode(c.context(), fields)
+			n, err := c.API.CreateNode(c.Context(), fields)
 			if err != nil {
 				return err
 			}
-			return o.show(c.OutOrStdout(), n.Record)
+			return o.Show(c.OutOrStdout(), n.Record)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	f := cmd.Flags()
 	for _, t := range textFields {
 		if t.create {

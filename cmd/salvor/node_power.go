@@ -6,25 +6,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/wire/ironic"
 )
 
-func newNodeMaintenanceCommand(e *apiEndpoint) *cobra.Command {
+func newNodeMaintenanceCommand(e *kit.Endpoint) *cobra.Command {
 	var reason string
 	set := &cobra.Command{
 		Use: "set NODE...", Short: "Put nodes into maintenance: salvor leaves them alone",
 		Example: `  salvor node maintenance set rack1-7 --reason "new disk on Tuesday"
   salvor node maintenance set --where conductor-group=rack7 --reason "new switch"`,
-		RunE: e.run(func(c *clientCall) error {
-			return c.eachNode("", "%s: in maintenance", func(ident string) error { return c.api.SetMaintenance(c.context(), ident, reason) })
+		RunE: e.Run(func(c *kit.Call) error {
+			return eachNode(c, "", "%s: in maintenance", func(ident string) error { return c.API.SetMaintenance(c.Context(), ident, reason) })
 		}),
 	}
 	set.Flags().StringVar(&reason, "reason", "", "why")
 	unset := &cobra.Command{
 		Use: "unset NODE...", Short: "End the maintenance of nodes",
 		Example: "  salvor node maintenance unset rack1-7",
-		RunE: e.run(func(c *clientCall) error {
-			return c.eachNode("", "%s: out of maintenance", func(ident string) error { return c.api.UnsetMaintenance(c.context(), ident) })
+		RunE: e.Run(func(c *kit.Call) error {
+			return eachNode(c, "", "%s: out of maintenance", func(ident string) error { return c.API.UnsetMaintenance(c.Context(), ident) })
 		}),
 	}
 	selectNodes(set)
@@ -41,31 +42,31 @@ type powerOptions struct {
 	wait    waitOption
 }
 
-func (p *powerOptions) command(e *apiEndpoint, use, short, example, hard, soft string, result string) *cobra.Command {
+func (p *powerOptions) command(e *kit.Endpoint, use, short, example, hard, soft string, result string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use + " NODE...", Short: short, Example: example,
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			request := ironic.PowerRequest{Target: hard}
 			if p.soft {
 				request.Target = soft
 			}
 			if c.Flags().Changed("power-timeout") {
 				if p.timeout < 1 {
-					return usageErrorf(c.Command, "--power-timeout %d: want at least 1", p.timeout)
+					return kit.UsageErrorf(c.Command, "--power-timeout %d: want at least 1", p.timeout)
 				}
 				request.Timeout = &p.timeout
 			}
 			if err := p.wait.check(c); err != nil {
 				return err
 			}
-			err := c.eachNode("", "%s: accepted: "+request.Target, func(ident string) error {
-				return c.withAccepted("node", ident, request.Target, c.api.SetPower(c.context(), ident, request))
+			err := eachNode(c, "", "%s: accepted: "+request.Target, func(ident string) error {
+				return withAccepted(c, "node", ident, request.Target, c.API.SetPower(c.Context(), ident, request))
 			})
 			if !p.wait.asked(c) {
 				return err
 			}
 			rests := func(n *client.Node) bool { return n.TargetPowerState == "" && n.Reservation == "" }
-			return joinErrors(err, p.wait.all(c, result, client.Wait{Until: func(n *client.Node) bool { return rests(n) && n.PowerState == result }, Rests: rests}))
+			return kit.JoinErrors(err, p.wait.all(c, result, client.Wait{Until: func(n *client.Node) bool { return rests(n) && n.PowerState == result }, Rests: rests}))
 		}),
 	}
 	if soft != "" {
@@ -77,7 +78,7 @@ func (p *powerOptions) command(e *apiEndpoint, use, short, example, hard, soft s
 	return cmd
 }
 
-func newNodePowerCommand(e *apiEndpoint) *cobra.Command {
+func newNodePowerCommand(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{Use: "power", Short: "Switch nodes on and off"}
 	cmd.AddCommand(
 		(&powerOptions{}).command(e, "on", "Switch nodes on", "  salvor node power on rack1-7 --wait", "power on", "", "power on"),
@@ -86,11 +87,11 @@ func newNodePowerCommand(e *apiEndpoint) *cobra.Command {
 	return cmd
 }
 
-func newNodeRebootCommand(e *apiEndpoint) *cobra.Command {
+func newNodeRebootCommand(e *kit.Endpoint) *cobra.Command {
 	return (&powerOptions{}).command(e, "reboot", "Switch nodes off and on again", "  salvor node reboot rack1-7 --soft", "rebooting", "soft rebooting", "power on")
 }
 
-func newNodeBootCommand(e *apiEndpoint) *cobra.Command {
+func newNodeBootCommand(e *kit.Endpoint) *cobra.Command {
 	device := &cobra.Command{Use: "device", Short: "Show or set the boot device of a node"}
 	device.AddCommand(newBootDeviceShowCommand(e), newBootDeviceSetCommand(e))
 	cmd := &cobra.Command{Use: "boot", Short: "Show or set how a node boots"}
@@ -98,25 +99,25 @@ func newNodeBootCommand(e *apiEndpoint) *cobra.Command {
 	return cmd
 }
 
-func newBootDeviceShowCommand(e *apiEndpoint) *cobra.Command {
-	o, supported := &outputOptions{}, false
+func newBootDeviceShowCommand(e *kit.Endpoint) *cobra.Command {
+	o, supported := &kit.Output{}, false
 	cmd := &cobra.Command{
 		Use: "show NODE", Short: "Ask the machine for its boot device", Args: cobra.ExactArgs(1),
 		Example: "  salvor node boot device show rack1-7",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			record := client.Record{}
 			if supported {
-				devices, err := c.api.SupportedBootDevices(c.context(), c.args[0])
+				devices, err := c.API.SupportedBootDevices(c.Context(), c.Args[0])
 				if err != nil {
 					return err
 				}
 				record["supported_boot_devices"] = devices
-				return o.show(c.OutOrStdout(), record)
+				return o.Show(c.OutOrStdout(), record)
 			}
-			b, err := c.api.BootDevice(c.context(), c.args[0])
+			b, err := c.API.BootDevice(c.Context(), c.Args[0])
 			if err != nil {
 				return err
 			}
@@ -127,21 +128,21 @@ func newBootDeviceShowCommand(e *apiEndpoint) *cobra.Command {
 			if b.Persistent != nil {
 				record["persistent"] = *b.Persistent
 			}
-			return o.show(c.OutOrStdout(), record)
+			return o.Show(c.OutOrStdout(), record)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	cmd.Flags().BoolVar(&supported, "supported", false, "list the devices that it could boot from")
 	return cmd
 }
 
-func newBootDeviceSetCommand(e *apiEndpoint) *cobra.Command {
+func newBootDeviceSetCommand(e *kit.Endpoint) *cobra.Command {
 	var persistent bool
 	cmd := &cobra.Command{
 		Use: "set NODE DEVICE", Short: "Set the boot device of a machine", Args: cobra.ExactArgs(2),
 		Example: `  salvor node boot device set rack1-7 pxe
   salvor node boot device set rack1-7 disk --persistent`,
-		RunE: e.run(func(c *clientCall) error { return c.api.SetBootDevice(c.context(), c.args[0], c.args[1], persistent) }),
+		RunE: e.Run(func(c *kit.Call) error { return c.API.SetBootDevice(c.Context(), c.Args[0], c.Args[1], persistent) }),
 	}
 	cmd.Flags().BoolVar(&persistent, "persistent", false, "set it for all boots, not only for the next")
 	return cmd

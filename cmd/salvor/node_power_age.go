@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/record"
 	"salvor/wire/native"
 )
@@ -17,8 +18,8 @@ const powerAgeBatch = 100
 
 // addPowerAges puts the age of its reading beside the power state of each node, for tables. With every, all readings get their age, else those only
 // that are old or failed. Another server than salvor knows no ages: its power states stay as they are.
-func (c *clientCall) addPowerAges(o *outputOptions, records []client.Record, every bool) {
-	if o.format != "table" {
+func addPowerAges(c *kit.Call, o *kit.Output, records []client.Record, every bool) {
+	if o.Format != "table" {
 		return
 	}
 	of := map[string]client.Record{}
@@ -30,7 +31,7 @@ func (c *clientCall) addPowerAges(o *outputOptions, records []client.Record, eve
 	}
 	for batch := range slices.Chunk(ids, powerAgeBatch) {
 		var page native.FleetPage
-		if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/fleet/nodes", url.Values{"uuid": {strings.Join(batch, ",")}}, nil, &page); err != nil {
+		if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, "/fleet/nodes", url.Values{"uuid": {strings.Join(batch, ",")}}, nil, &page); err != nil {
 			return
 		}
 		for _, n := range page.Nodes {

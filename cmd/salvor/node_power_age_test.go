@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"salvor/cmd/salvor/kit"
 )
 
 // TestNodeListWhere: the list takes the keys of the verbs, and the age of a reading stands beside the power in tables only.
@@ -55,7 +57,7 @@ func TestNodeListWhere(t *testing.T) {
 		"--where bcm=silent":              `unknown key "bcm"; want one of associated, bmc,`,
 		"--bmc silent --where bmc=silent": "bmc is given twice",
 	} {
-		if _, errs, status := salvor(t, api, "", append([]string{"node", "list"}, strings.Fields(args)...)...); status != statusUsage || !strings.Contains(errs, want) {
+		if _, errs, status := salvor(t, api, "", append([]string{"node", "list"}, strings.Fields(args)...)...); status != kit.StatusUsage || !strings.Contains(errs, want) {
 			t.Errorf("node list %s: status %d, %q, want %q", args, status, errs, want)
 		}
 	}

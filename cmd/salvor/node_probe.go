@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/metal"
 )
 
@@ -23,8 +24,8 @@ import (
 const recordStart = "/redfish/v1"
 
 // newNodeProbeCommand is `salvor node probe`: one page about a BMC, or a tree of its resources.
-func newNodeProbeCommand(e *apiEndpoint) *cobra.Command {
-	format, dir, most := textFormat(""), "", 0
+func newNodeProbeCommand(e *kit.Endpoint) *cobra.Command {
+	format, dir, most := kit.TextFormat(""), "", 0
 	cmd := &cobra.Command{
 		Use: "probe NODE", Short: "Show what a node's BMC can do, and where salvor allows for its make", Args: cobra.ExactArgs(1),
 		Long: `Asks the BMC of a node for all that salvor uses, and changes nothing. It prints one page: the make, each ability with how it is done or why
@@ -34,20 +35,20 @@ With --record DIR it also reads the resources of a Redfish BMC and writes them a
 that are not known to be about the make of the machine become "hidden" and 0, and serial numbers and addresses in paths get other names.
 Logs, accounts, sessions and certificates are left out. Send such a tree along when you report that salvor cannot manage a machine.`,
 		Example: "  salvor node probe rack1-7\n  salvor node probe rack1-7 -f json | jq '.abilities[] | select(.able == \"no\")'\n  salvor node probe rack1-7 --record ./rack1-7",
-		RunE: e.run(func(c *clientCall) error {
-			if err := format.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := format.Check(c.Command); err != nil {
 				return err
 			}
 			if most < 1 {
-				return usageErrorf(c.Command, "--limit %d: want 1 or more", most)
+				return kit.UsageErrorf(c.Command, "--limit %d: want 1 or more", most)
 			}
-			path := "/nodes/" + url.PathEscape(c.args[0])
+			path := "/nodes/" + url.PathEscape(c.Args[0])
 			var found metal.Probe
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, path+"/probe", nil, nil, &found); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, path+"/probe", nil, nil, &found); err != nil {
 				return err
 			}
-			if format.isJSON() {
-				if err := writeJSON(c.OutOrStdout(), found); err != nil {
+			if format.IsJSON() {
+				if err := kit.WriteJSON(c.OutOrStdout(), found); err != nil {
 					return err
 				}
 			} else {
@@ -59,7 +60,7 @@ Logs, accounts, sessions and certificates are left out. Send such a tree along w
 			return recordTree(c, path+"/recording", dir, most)
 		}),
 	}
-	format.flag(cmd, "")
+	format.Flag(cmd, "")
 	cmd.Flags().StringVar(&dir, "record", "", "write the resources of the BMC below this new or empty directory, without what tells of their owner")
 	cmd.Flags().IntVar(&most, "limit", 1000, "with --record: at most this many resources")
 	return cmd
@@ -68,7 +69,7 @@ Logs, accounts, sessions and certificates are left out. Send such a tree along w
 // writeProbe prints the page.
 func writeProbe(out io.Writer, p metal.Probe) {
 	line := func(name, text string) {
-		if text = strings.TrimSpace(stripControlChars(text)); text != "" {
+		if text = strings.TrimSpace(kit.StripControlChars(text)); text != "" {
 			fmt.Fprintf(out, "%-26s%s\n", name, text)
 		}
 	}
@@ -78,7 +79,7 @@ func writeProbe(out io.Writer, p metal.Probe) {
 	line("login", p.Login)
 	fmt.Fprintln(out)
 	for _, a := range p.Abilities {
-		line(stripControlChars(a.Name), fmt.Sprintf("%-9s%s", a.Able, a.Detail))
+		line(kit.StripControlChars(a.Name), fmt.Sprintf("%-9s%s", a.Able, a.Detail))
 	}
 	fmt.Fprintln(out)
 	if len(p.Quirks) == 0 {
@@ -91,7 +92,7 @@ func writeProbe(out io.Writer, p metal.Probe) {
 }
 
 // recordTree reads resource after resource, from the root of the service, and writes each as a file.
-func recordTree(c *clientCall, path, dir string, most int) error {
+func recordTree(c *kit.Call, path, dir string, most int) error {
 	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
 		return fmt.Errorf("%s: the directory is not empty; give --record a new one", dir)
 	}
@@ -109,7 +110,7 @@ func recordTree(c *clientCall, path, dir string, most int) error {
 	for len(queue) > 0 && written < most {
 		var found []metal.RecordedResource
 		args := metal.RecordArgs{Paths: queue[:min(len(queue), metal.MaxRecorded, most-written)], Key: hex.EncodeToString(key)}
-		if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path, nil, args, &found); err != nil {
+		if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, path, nil, args, &found); err != nil {
 			return fmt.Errorf("%w; %d resources are written below %s", err, written, dir)
 		}
 		if len(found) == 0 || len(found) > len(args.Paths) {
@@ -119,7 +120,7 @@ func recordTree(c *clientCall, path, dir string, most int) error {
 		for _, one := range found {
 			if one.Document == nil {
 				failed++
-				fmt.Fprintf(c.ErrOrStderr(), "left out %s: %s\n", stripControlChars(one.Path), stripControlChars(one.Problem))
+				fmt.Fprintf(c.ErrOrStderr(), "left out %s: %s\n", kit.StripControlChars(one.Path), kit.StripControlChars(one.Problem))
 				continue
 			}
 			if err := writeResource(root, one); err != nil {

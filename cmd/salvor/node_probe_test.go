@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/test/must"
 )
 
@@ -46,7 +47,7 @@ func TestRecordedTreeStaysInItsDirectory(t *testing.T) {
 	} {
 		top := t.TempDir()
 		f := &fakeAPI{answers: map[string][]string{"GET /salvor/v1/nodes/a/probe": {probed}, "POST /salvor/v1/nodes/a/recording": {answer}}}
-		if _, errs, status := salvor(t, f, "", "node", "probe", "a", "--record", filepath.Join(top, "deep", "tree")); status != statusFailed {
+		if _, errs, status := salvor(t, f, "", "node", "probe", "a", "--record", filepath.Join(top, "deep", "tree")); status != kit.StatusFailed {
 			t.Errorf("%s: %d %s", answer, status, errs)
 		}
 		if found := must.Get(os.ReadDir(top))(t); len(found) != 1 {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/wire/ironic"
 )
 
@@ -15,13 +16,13 @@ type provisionVerb struct {
 	// reached are the states in which --wait ends well; none: any state of rest.
 	reached []string
 	// prepare adds what the verb takes besides; may be nil.
-	prepare func(*clientCall, *ironic.ProvisionRequest) error
+	prepare func(*kit.Call, *ironic.ProvisionRequest) error
 	flags   func(*cobra.Command)
 	example string
 	// sender gives what sends the request for a node; nil: it goes by the Bare Metal API.
-	sender func(*clientCall, ironic.ProvisionRequest) (func(ident string) error, error)
+	sender func(*kit.Call, ironic.ProvisionRequest) (func(ident string) error, error)
 	// then prints something about the nodes that got where --wait waited for; may be nil.
-	then func(*clientCall)
+	then func(*kit.Call)
 }
 
 var provisionVerbs = []provisionVerb{
@@ -48,7 +49,7 @@ then: salvor node ssh rack1-7`},
 	{word: "unrescue", target: "unrescue", short: "Boot nodes back into their own systems", reached: []string{"active"}},
 }
 
-func newNodeProvisionCommands(e *apiEndpoint) []*cobra.Command {
+func newNodeProvisionCommands(e *kit.Endpoint) []*cobra.Command {
 	var out []*cobra.Command
 	for _, v := range provisionVerbs {
 		out = append(out, v.command(e))
@@ -56,14 +57,14 @@ func newNodeProvisionCommands(e *apiEndpoint) []*cobra.Command {
 	return out
 }
 
-func (v provisionVerb) command(e *apiEndpoint) *cobra.Command {
+func (v provisionVerb) command(e *kit.Endpoint) *cobra.Command {
 	w := &waitOption{}
 	if v.example == "" {
 		v.example = "  salvor node " + v.word + " rack1-7 --wait\n  salvor node " + v.word + " rack1-7 --wait=600"
 	}
 	cmd := &cobra.Command{
 		Use: v.word + " NODE...", Short: v.short, Example: v.example,
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			if err := w.check(c); err != nil {
 				return err
 			}
@@ -73,15 +74,15 @@ func (v provisionVerb) command(e *apiEndpoint) *cobra.Command {
 					return err
 				}
 			}
-			send := func(ident string) error { return c.api.Provision(c.context(), ident, request) }
+			send := func(ident string) error { return c.API.Provision(c.Context(), ident, request) }
 			if v.sender != nil {
 				var err error
 				if send, err = v.sender(c, request); err != nil {
 					return err
 				}
 			}
-			err := c.eachNode("", "%s: accepted: "+v.word, func(ident string) error {
-				return c.withAccepted("node", ident, v.target, send(ident))
+			err := eachNode(c, "", "%s: accepted: "+v.word, func(ident string) error {
+				return withAccepted(c, "node", ident, v.target, send(ident))
 			})
 			if !w.asked(c) {
 				return err
@@ -90,7 +91,7 @@ func (v provisionVerb) command(e *apiEndpoint) *cobra.Command {
 			if len(v.reached) > 0 {
 				want, wait = v.reached[0], client.Wait{Until: client.State(v.reached...)}
 			}
-			err = joinErrors(err, w.all(c, want, wait))
+			err = kit.JoinErrors(err, w.all(c, want, wait))
 			if v.then != nil {
 				v.then(c)
 			}
@@ -123,17 +124,17 @@ func stepFlags(cmd *cobra.Command, steps string) {
 	cmd.MarkFlagsOneRequired(steps, "runbook")
 }
 
-func prepareClean(c *clientCall, r *ironic.ProvisionRequest) (err error) {
+func prepareClean(c *kit.Call, r *ironic.ProvisionRequest) (err error) {
 	r.CleanSteps, err = prepareSteps(c, r, "clean-steps")
 	return err
 }
 
-func prepareService(c *clientCall, r *ironic.ProvisionRequest) (err error) {
+func prepareService(c *kit.Call, r *ironic.ProvisionRequest) (err error) {
 	r.ServiceSteps, err = prepareSteps(c, r, "service-steps")
 	return err
 }
 
-func prepareSteps(c *clientCall, r *ironic.ProvisionRequest, flag string) (json.RawMessage, error) {
+func prepareSteps(c *kit.Call, r *ironic.ProvisionRequest, flag string) (json.RawMessage, error) {
 	r.Runbook, _ = c.Flags().GetString("runbook")
 	if off, _ := c.Flags().GetBool("disable-ramdisk"); off {
 		r.DisableRamdisk = &off
@@ -150,7 +151,7 @@ func deployFlags(cmd *cobra.Command) {
 	cmd.Flags().String("deploy-steps", "", "the steps: JSON, a file, or - for standard input")
 }
 
-func prepareDeploy(c *clientCall, r *ironic.ProvisionRequest) error {
+func prepareDeploy(c *kit.Call, r *ironic.ProvisionRequest) error {
 	if steps, _ := c.Flags().GetString("deploy-steps"); steps != "" {
 		text, err := readJSONArgument(c.Command, "deploy-steps", steps)
 		if err != nil {
@@ -168,15 +169,15 @@ func prepareDeploy(c *clientCall, r *ironic.ProvisionRequest) error {
 }
 
 // configDrive is sent as the object that it is, or as a string.
-func configDrive(c *clientCall, value string) (json.RawMessage, error) {
+func configDrive(c *kit.Call, value string) (json.RawMessage, error) {
 	name, isFile := value, value == "-"
 	if value[0] == '@' {
 		name, isFile = value[1:], true
 	}
 	if isFile {
-		text, err := readArgument(c.InOrStdin(), name, maxArgumentFile)
+		text, err := kit.ReadArgument(c.InOrStdin(), name, kit.MaxArgumentFile)
 		if err != nil {
-			return nil, usageErrorf(c.Command, "--config-drive: %w", err)
+			return nil, kit.UsageErrorf(c.Command, "--config-drive: %w", err)
 		}
 		value = string(text)
 	}

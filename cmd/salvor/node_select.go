@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -86,7 +87,7 @@ func nodeFilterValues(parameter string) []string {
 // checkNodeFilter refuses a value that a filter of the list of nodes does not take.
 func checkNodeFilter(cmd *cobra.Command, flag, parameter, value string) error {
 	if allowed := nodeFilterValues(parameter); allowed != nil {
-		return checkAllowed(cmd, flag, value, allowed)
+		return kit.CheckAllowed(cmd, flag, value, allowed)
 	}
 	return nil
 }
@@ -116,7 +117,7 @@ func selectionKeys() map[string]string {
 }
 
 // selection adds the conditions of --where to out.
-func (c *clientCall) selection(conditions []string, out url.Values) error {
+func selection(c *kit.Call, conditions []string, out url.Values) error {
 	keys := selectionKeys()
 	for _, condition := range conditions {
 		key, value, ok := strings.Cut(condition, "=")
@@ -124,16 +125,16 @@ func (c *clientCall) selection(conditions []string, out url.Values) error {
 		parameter, known := keys[key]
 		switch {
 		case !ok:
-			return usageErrorf(c.Command, "--%s %s: want KEY=VALUE", whereFlag, condition)
+			return kit.UsageErrorf(c.Command, "--%s %s: want KEY=VALUE", whereFlag, condition)
 		case !known:
-			return usageErrorf(c.Command, "--%s %s: unknown key %q; %s", whereFlag, condition, key, problem.WantOneOf(slices.Collect(maps.Keys(keys))))
+			return kit.UsageErrorf(c.Command, "--%s %s: unknown key %q; %s", whereFlag, condition, key, problem.WantOneOf(slices.Collect(maps.Keys(keys))))
 		case out.Has(parameter):
-			return usageErrorf(c.Command, "--%s %s: %s is given twice", whereFlag, condition, key)
+			return kit.UsageErrorf(c.Command, "--%s %s: %s is given twice", whereFlag, condition, key)
 		}
 		if isBool := slices.ContainsFunc(nodeChoices, func(f nodeChoice) bool { return f.parameter == parameter }); isBool {
 			on, err := strconv.ParseBool(strings.ToLower(value))
 			if err != nil {
-				return usageErrorf(c.Command, "--%s %s: want true or false", whereFlag, condition)
+				return kit.UsageErrorf(c.Command, "--%s %s: want true or false", whereFlag, condition)
 			}
 			value = strconv.FormatBool(on)
 		}
@@ -146,73 +147,68 @@ func (c *clientCall) selection(conditions []string, out url.Values) error {
 }
 
 // chooseNodes replaces the arguments by the UUIDs of the nodes that --where chooses, and shows their names.
-func (c *clientCall) chooseNodes() error {
+func chooseNodes(c *kit.Call) error {
 	conditions, _ := c.Flags().GetStringArray(whereFlag)
 	if len(conditions) == 0 {
 		return nil
 	}
 	filter := url.Values{}
-	if err := c.selection(conditions, filter); err != nil {
+	if err := selection(c, conditions, filter); err != nil {
 		return err
 	}
-	nodes, err := c.api.Nodes(c.context(), client.Query{Filter: filter, Fields: []string{"uuid", "name", "provision_state"}})
+	nodes, err := c.API.Nodes(c.Context(), client.Query{Filter: filter, Fields: []string{"uuid", "name", "provision_state"}})
 	if err == nil && len(nodes) == 0 {
-		err = c.refuseUnknownNames(filter, nodeFilters)
+		err = refuseUnknownNames(c, filter, nodeFilters)
 	}
 	if err != nil {
 		return err
 	}
 	if len(nodes) == 0 {
-		return fmt.Errorf("no node has %s", stripControlChars(strings.Join(conditions, " and ")))
+		return fmt.Errorf("no node has %s", kit.StripControlChars(strings.Join(conditions, " and ")))
 	}
-	c.args, c.labels = nil, map[string]string{}
+	c.Args, c.Labels = nil, map[string]string{}
 	for i, n := range nodes {
-		c.args, c.labels[n.UUID] = append(c.args, n.UUID), stripControlChars(n.Label())
+		c.Args, c.Labels[n.UUID] = append(c.Args, n.UUID), kit.StripControlChars(n.Label())
 		if i < chosenShown {
-			c.say("chosen: %s (%s)", c.labels[n.UUID], stripControlChars(n.ProvisionState))
+			c.Say("chosen: %s (%s)", c.Labels[n.UUID], kit.StripControlChars(n.ProvisionState))
 		}
 	}
 	if rest := len(nodes) - chosenShown; rest > 0 {
-		c.say("chosen: %d more", rest)
+		c.Say("chosen: %d more", rest)
 	}
-	c.say("%d nodes are chosen", len(nodes))
+	c.Say("%d nodes are chosen", len(nodes))
 	return nil
-}
-
-// label is how an argument is shown: the name of a node that was chosen, or the word that was typed.
-func (c *clientCall) label(ident string) string {
-	return firstOf(c.labels[ident], stripControlChars(ident))
 }
 
 // eachNode does something for every node named or chosen, some at a time, all of them even where one fails. Of several it prints a
 // line each: many, a format with the name. one is that line where a single node was named; empty: none is printed. c.args becomes those
 // for which it did not fail.
-func (c *clientCall) eachNode(one, many string, do func(ident string) error) error {
-	if err := c.chooseNodes(); err != nil {
+func eachNode(c *kit.Call, one, many string, do func(ident string) error) error {
+	if err := chooseNodes(c); err != nil {
 		return err
 	}
-	names := make([]string, len(c.args))
-	for i, ident := range c.args {
-		names[i] = c.label(ident)
+	names := make([]string, len(c.Args))
+	for i, ident := range c.Args {
+		names[i] = c.Label(ident)
 	}
-	if err := confirm(c.Command, names, c.labels != nil); err != nil {
+	if err := confirm(c.Command, names, c.Labels != nil); err != nil {
 		return err
 	}
-	if len(c.args) == 1 && c.labels == nil {
-		err := c.each(do)
+	if len(c.Args) == 1 && c.Labels == nil {
+		err := c.Each(do)
 		if err != nil {
-			c.args = nil
+			c.Args = nil
 		} else if one != "" {
-			c.say(one, names[0])
+			c.Say(one, names[0])
 		}
 		return err
 	}
-	results, slots := make([]chan error, len(c.args)), make(chan struct{}, nodesAtOnce)
+	results, slots := make([]chan error, len(c.Args)), make(chan struct{}, nodesAtOnce)
 	for i := range results {
 		results[i] = make(chan error, 1)
 	}
 	go func() {
-		for i, ident := range slices.Clone(c.args) {
+		for i, ident := range slices.Clone(c.Args) {
 			slots <- struct{}{}
 			go func() {
 				results[i] <- do(ident)
@@ -225,17 +221,17 @@ func (c *clientCall) eachNode(one, many string, do func(ident string) error) err
 	for i, result := range results {
 		if err := <-result; err != nil {
 			failed = append(failed, err)
-			c.say("%s: failed: %s", names[i], strings.ReplaceAll(err.Error(), "\n", "; "))
+			c.Say("%s: failed: %s", names[i], strings.ReplaceAll(err.Error(), "\n", "; "))
 			continue
 		}
-		done = append(done, c.args[i])
-		c.say(many, names[i])
+		done = append(done, c.Args[i])
+		c.Say(many, names[i])
 	}
-	total := len(c.args)
-	if c.args = done; len(failed) == 0 {
+	total := len(c.Args)
+	if c.Args = done; len(failed) == 0 {
 		return nil
 	}
-	return withStatus(statusFailed, manyFailed{errors.Join(failed...), len(failed), total})
+	return kit.WithStatus(kit.StatusFailed, manyFailed{errors.Join(failed...), len(failed), total})
 }
 
 // manyFailed says how many nodes failed. Why each did was printed on a line of its own.

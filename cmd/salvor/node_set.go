@@ -5,29 +5,31 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"salvor/cmd/salvor/kit"
 )
 
-func newNodeSetCommand(e *apiEndpoint) *cobra.Command {
+func newNodeSetCommand(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NODE...", Short: "Change fields of nodes", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node set rack1-7 --driver-info redfish_address=https://10.0.0.9
   salvor node set rack1-7 --name rack2-1 --property cpus=16
   salvor node set rack1-7 --driver ipmi --reset-interfaces --driver-info ipmi_address=10.0.0.9`,
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			patch, err := setPatch(c.Command)
 			if err != nil {
 				return err
 			}
 			reset, _ := c.Flags().GetBool("reset-interfaces")
 			if reset && !c.Flags().Changed("driver") {
-				return usageErrorf(c.Command, "--reset-interfaces needs --driver")
+				return kit.UsageErrorf(c.Command, "--reset-interfaces needs --driver")
 			}
 			operations, err := patch.done(c.Command)
 			if err != nil {
 				return err
 			}
-			return c.each(func(ident string) error {
-				_, err := c.api.PatchNode(c.context(), ident, operations, reset)
+			return c.Each(func(ident string) error {
+				_, err := c.API.PatchNode(c.Context(), ident, operations, reset)
 				return err
 			})
 		}),
@@ -80,18 +82,18 @@ func setPatch(cmd *cobra.Command) (*patchBuilder, error) {
 	return p, nil
 }
 
-func newNodeUnsetCommand(e *apiEndpoint) *cobra.Command {
+func newNodeUnsetCommand(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "unset NODE...", Short: "Reset fields of nodes to their defaults", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node unset rack1-7 --driver-info redfish_system_id --instance-uuid
   salvor node unset rack1-7 --rescue-interface`,
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			operations, err := unsetPatch(c.Command).done(c.Command)
 			if err != nil {
 				return err
 			}
-			return c.each(func(ident string) error {
-				_, err := c.api.PatchNode(c.context(), ident, operations, false)
+			return c.Each(func(ident string) error {
+				_, err := c.API.PatchNode(c.Context(), ident, operations, false)
 				return err
 			})
 		}),

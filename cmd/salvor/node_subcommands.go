@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // subcommandSpec is a command about one part of a node or driver: one request, whose answer is
@@ -20,7 +21,7 @@ type subcommandSpec struct {
 	method string
 	path   string // below the node; {} stands for the next argument
 	// query and body are made of the arguments behind those in the path; nil: none.
-	body func(c *clientCall, rest []string) (any, error)
+	body func(c *kit.Call, rest []string) (any, error)
 	// columns make the answer a list under the key envelope; one column of a list of strings.
 	envelope string
 	columns  []string
@@ -73,8 +74,8 @@ var conductorParts = []subcommandSpec{{words: "show", short: "Show a conductor",
 
 func longFlag(cmd *cobra.Command) { cmd.Flags().Bool("long", false, "show every field") }
 
-func constantBody(key string, value any) func(*clientCall, []string) (any, error) {
-	return func(*clientCall, []string) (any, error) {
+func constantBody(key string, value any) func(*kit.Call, []string) (any, error) {
+	return func(*kit.Call, []string) (any, error) {
 		if key == "" {
 			return client.Record{}, nil
 		}
@@ -82,11 +83,11 @@ func constantBody(key string, value any) func(*clientCall, []string) (any, error
 	}
 }
 
-func targetBody(_ *clientCall, rest []string) (any, error) {
+func targetBody(_ *kit.Call, rest []string) (any, error) {
 	return client.Record{"target": rest[0]}, nil
 }
 
-func vifBody(c *clientCall, rest []string) (any, error) {
+func vifBody(c *kit.Call, rest []string) (any, error) {
 	args, _ := c.Flags().GetStringArray("vif-info")
 	body, err := parseKeyValues(c.Command, "vif-info", args)
 	if err != nil {
@@ -99,12 +100,12 @@ func vifBody(c *clientCall, rest []string) (any, error) {
 	return body, nil
 }
 
-func mediaBody(_ *clientCall, rest []string) (any, error) {
+func mediaBody(_ *kit.Call, rest []string) (any, error) {
 	return client.Record{"device_type": rest[0], "image_url": rest[1]}, nil
 }
 
 // addSubcommands adds the parts to a family of commands, word by word.
-func addSubcommands(root *cobra.Command, e *apiEndpoint, at client.Collection, parts []subcommandSpec) {
+func addSubcommands(root *cobra.Command, e *kit.Endpoint, at client.Collection, parts []subcommandSpec) {
 	for _, p := range parts {
 		path := strings.Fields(p.words)
 		cmd := p.command(e, at, "  salvor "+root.Name()+" "+p.words+" "+p.args)
@@ -141,18 +142,18 @@ func findOrCreate(cmd *cobra.Command, path []string) *cobra.Command {
 	return cmd
 }
 
-func (p subcommandSpec) command(e *apiEndpoint, at client.Collection, example string) *cobra.Command {
-	o := &outputOptions{}
+func (p subcommandSpec) command(e *kit.Endpoint, at client.Collection, example string) *cobra.Command {
+	o := &kit.Output{}
 	path := strings.Fields(p.words)
 	if p.example == "" {
 		p.example = example
 	}
 	cmd := &cobra.Command{
 		Use: path[len(path)-1] + " " + p.args, Short: p.short, Args: cobra.ExactArgs(len(strings.Fields(p.args))), Example: p.example,
-		RunE: e.run(func(c *clientCall) error { return p.run(c, o, at) }),
+		RunE: e.Run(func(c *kit.Call) error { return p.run(c, o, at) }),
 	}
 	if p.shows || p.columns != nil {
-		o.flags(cmd)
+		o.Flags(cmd)
 	}
 	if p.flags != nil {
 		p.flags(cmd)
@@ -160,13 +161,13 @@ func (p subcommandSpec) command(e *apiEndpoint, at client.Collection, example st
 	return cmd
 }
 
-func (p subcommandSpec) run(c *clientCall, o *outputOptions, at client.Collection) error {
+func (p subcommandSpec) run(c *kit.Call, o *kit.Output, at client.Collection) error {
 	if p.shows || p.columns != nil {
-		if err := o.check(c.Command); err != nil {
+		if err := o.Check(c.Command); err != nil {
 			return err
 		}
 	}
-	path, rest := p.place(at, c.args)
+	path, rest := p.place(at, c.Args)
 	var body any
 	if p.body != nil {
 		var err error
@@ -188,15 +189,15 @@ func (p subcommandSpec) run(c *clientCall, o *outputOptions, at client.Collectio
 	if long {
 		query = url.Values{"detail": {"true"}}
 	}
-	if err := c.api.Call(c.context(), method, path, query, body, into); err != nil || into == nil {
+	if err := c.API.Call(c.Context(), method, path, query, body, into); err != nil || into == nil {
 		return err
 	}
 	if p.columns == nil {
-		return o.show(c.OutOrStdout(), unwrapRecord(answer))
+		return o.Show(c.OutOrStdout(), unwrapRecord(answer))
 	}
-	l := listOptions{outputOptions: *o, long: long}
+	l := listOptions{Output: *o, long: long}
 	found := recordsFromList(answer[p.envelope], p.columns[0])
-	return l.list(c.OutOrStdout(), l.shown(p.columns, found), found)
+	return l.List(c.OutOrStdout(), l.shown(p.columns, found), found)
 }
 
 // place gives the path of the request and the arguments that are not in it.
@@ -238,18 +239,18 @@ func recordsFromList(list any, name string) []client.Record {
 }
 
 // newTraitCommands are `node add trait` and `node remove trait`, which take several.
-func newTraitCommands(e *apiEndpoint, node *cobra.Command) {
-	each := func(method string) func(c *clientCall) error {
-		return func(c *clientCall) error {
-			path := client.Nodes.Path + "/" + url.PathEscape(c.args[0]) + "/traits"
+func newTraitCommands(e *kit.Endpoint, node *cobra.Command) {
+	each := func(method string) func(c *kit.Call) error {
+		return func(c *kit.Call) error {
+			path := client.Nodes.Path + "/" + url.PathEscape(c.Args[0]) + "/traits"
 			if all, _ := c.Flags().GetBool("all"); all {
-				return c.api.Call(c.context(), method, path, nil, nil, nil)
+				return c.API.Call(c.Context(), method, path, nil, nil, nil)
 			}
-			if len(c.args) < 2 {
-				return usageErrorf(c.Command, "name a trait")
+			if len(c.Args) < 2 {
+				return kit.UsageErrorf(c.Command, "name a trait")
 			}
-			for _, trait := range c.args[1:] {
-				if err := c.api.Call(c.context(), method, path+"/"+url.PathEscape(trait), nil, nil, nil); err != nil {
+			for _, trait := range c.Args[1:] {
+				if err := c.API.Call(c.Context(), method, path+"/"+url.PathEscape(trait), nil, nil, nil); err != nil {
 					return err
 				}
 			}
@@ -258,11 +259,11 @@ func newTraitCommands(e *apiEndpoint, node *cobra.Command) {
 	}
 	add := &cobra.Command{
 		Use: "trait NODE TRAIT...", Short: "Add traits to a node", Args: cobra.MinimumNArgs(2),
-		Example: "  salvor node add trait rack1-7 CUSTOM_GOLD HW_CPU_X86_VMX", RunE: e.run(each(http.MethodPut)),
+		Example: "  salvor node add trait rack1-7 CUSTOM_GOLD HW_CPU_X86_VMX", RunE: e.Run(each(http.MethodPut)),
 	}
 	remove := &cobra.Command{
 		Use: "trait NODE [TRAIT...]", Short: "Remove traits from a node", Args: cobra.MinimumNArgs(1),
-		Example: "  salvor node remove trait rack1-7 CUSTOM_GOLD\n  salvor node remove trait rack1-7 --all", RunE: e.run(each(http.MethodDelete)),
+		Example: "  salvor node remove trait rack1-7 CUSTOM_GOLD\n  salvor node remove trait rack1-7 --all", RunE: e.Run(each(http.MethodDelete)),
 	}
 	remove.Flags().Bool("all", false, "all of them")
 	findOrCreate(node, []string{"add"}).AddCommand(add)
@@ -270,24 +271,24 @@ func newTraitCommands(e *apiEndpoint, node *cobra.Command) {
 }
 
 // newPassthruCall is `passthru call` of a node or a driver.
-func newPassthruCall(e *apiEndpoint, at client.Collection, ident string) *cobra.Command {
+func newPassthruCall(e *kit.Endpoint, at client.Collection, ident string) *cobra.Command {
 	var method string
 	var args []string
 	cmd := &cobra.Command{
 		Use: "call " + ident + " METHOD", Short: "Call a vendor method", Args: cobra.ExactArgs(2),
 		Example: "  salvor " + strings.ToLower(ident) + " passthru call " + ident + " METHOD --arg KEY=VALUE",
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			body, err := parseKeyValues(c.Command, "arg", args)
 			if err != nil {
 				return err
 			}
-			path := at.Path + "/" + url.PathEscape(c.args[0]) + "/vendor_passthru"
+			path := at.Path + "/" + url.PathEscape(c.Args[0]) + "/vendor_passthru"
 			var sent any = body
 			if method == http.MethodGet || method == http.MethodDelete {
 				sent = nil
 			}
-			request := client.Request{Method: method, Path: path, Query: url.Values{"method": {c.args[1]}}, Body: sent}
-			answer, err := c.api.Send(c.context(), request)
+			request := client.Request{Method: method, Path: path, Query: url.Values{"method": {c.Args[1]}}, Body: sent}
+			answer, err := c.API.Send(c.Context(), request)
 			if err != nil {
 				return err
 			}
@@ -295,7 +296,7 @@ func newPassthruCall(e *apiEndpoint, at client.Collection, ident string) *cobra.
 			return err
 		}),
 	}
-	addEnumFlag(cmd, &method, "http-method", http.MethodPost, "GET, POST, PUT, PATCH or DELETE", http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete)
+	kit.AddEnumFlag(cmd, &method, "http-method", http.MethodPost, "GET, POST, PUT, PATCH or DELETE", http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete)
 	cmd.Flags().StringArrayVar(&args, "arg", nil, "KEY=VALUE; may be repeated")
 	return cmd
 }

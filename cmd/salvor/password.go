@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/wire/ironic"
 )
 
@@ -27,20 +28,20 @@ Ramdisks with the agent of Ironic take no keys. After the time of --expires-in, 
 system again, as after unrescue.`
 }
 
-func prepareRescue(c *clientCall, r *ironic.ProvisionRequest) error {
+func prepareRescue(c *kit.Call, r *ironic.ProvisionRequest) error {
 	password, err := rescuePassword(c)
 	if err != nil {
 		return err
 	}
 	given := c.Flags().Changed("rescue-password") || c.Flags().Changed("rescue-password-file")
 	if given && strings.TrimSpace(password) == "" {
-		return usageErrorf(c.Command, "the rescue password is empty")
+		return kit.UsageErrorf(c.Command, "the rescue password is empty")
 	}
 	r.RescuePassword = password
 	return nil
 }
 
-func rescuePassword(c *clientCall) (string, error) {
+func rescuePassword(c *kit.Call) (string, error) {
 	if c.Flags().Changed("rescue-password") {
 		return c.Flags().GetString("rescue-password")
 	}
@@ -48,28 +49,28 @@ func rescuePassword(c *clientCall) (string, error) {
 		return passwordIn(c, "rescue-password-file", name)
 	}
 	terminal, ok := c.InOrStdin().(*os.File)
-	if !ok || terminalWidth(terminal) == 0 || c.Flags().Changed("key") || c.Flags().Changed("keypair") {
+	if !ok || kit.TerminalWidth(terminal) == 0 || c.Flags().Changed("key") || c.Flags().Changed("keypair") {
 		return "", nil
 	}
-	first, err := promptPassword(terminal, c.ErrOrStderr(), "Rescue password (empty: salvor makes one): ")
+	first, err := kit.PromptPassword(terminal, c.ErrOrStderr(), "Rescue password (empty: salvor makes one): ")
 	if err != nil || first == "" {
 		return "", err
 	}
-	second, err := promptPassword(terminal, c.ErrOrStderr(), "Again: ")
+	second, err := kit.PromptPassword(terminal, c.ErrOrStderr(), "Again: ")
 	if err != nil {
 		return "", err
 	}
 	if first != second {
-		return "", usageErrorf(c.Command, "the two passwords differ")
+		return "", kit.UsageErrorf(c.Command, "the two passwords differ")
 	}
 	return first, nil
 }
 
 // passwordIn is the first line of the file that a flag names, or of standard input for -.
-func passwordIn(c *clientCall, flag, name string) (string, error) {
-	text, err := readArgument(c.InOrStdin(), name, maxPassword)
+func passwordIn(c *kit.Call, flag, name string) (string, error) {
+	text, err := kit.ReadArgument(c.InOrStdin(), name, maxPassword)
 	if err != nil {
-		return "", usageErrorf(c.Command, "--%s: %w", flag, err)
+		return "", kit.UsageErrorf(c.Command, "--%s: %w", flag, err)
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	return strings.TrimSuffix(line, "\r"), nil

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/boot/ramdisk"
+	"salvor/cmd/salvor/kit"
 )
 
 func newRamdiskCommand() *cobra.Command {
@@ -61,12 +62,12 @@ Progress goes to standard error. At the end the command prints the path of the m
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Out, "out", "", "folder for the products (required)")
-	addEnumFlag(cmd, &o.Profile, "profile", ramdisk.Minimal, "minimal, diagnose with what says why a machine does not boot, or full with repair tools", ramdisk.Minimal, ramdisk.Diagnose, ramdisk.Full)
-	addEnumFlag(cmd, &o.Arch, "arch", "", "architecture of the machines: amd64 or arm64 (default: of the kernel flavour, then of this machine)", ramdisk.AMD64, ramdisk.ARM64)
-	addEnumFlag(cmd, &o.Kernel, "kernel", "", "kernel flavour: cloud-amd64, cloud-arm64 for virtual machines, amd64, arm64 for hardware (default by profile)",
+	kit.AddEnumFlag(cmd, &o.Profile, "profile", ramdisk.Minimal, "minimal, diagnose with what says why a machine does not boot, or full with repair tools", ramdisk.Minimal, ramdisk.Diagnose, ramdisk.Full)
+	kit.AddEnumFlag(cmd, &o.Arch, "arch", "", "architecture of the machines: amd64 or arm64 (default: of the kernel flavour, then of this machine)", ramdisk.AMD64, ramdisk.ARM64)
+	kit.AddEnumFlag(cmd, &o.Kernel, "kernel", "", "kernel flavour: cloud-amd64, cloud-arm64 for virtual machines, amd64, arm64 for hardware (default by profile)",
 		ramdisk.Cloud, ramdisk.Generic, ramdisk.CloudARM64, ramdisk.GenericARM64)
 	flags.StringVar(&o.Agent, "agent", "", "static salvor-agent for that architecture (default: beside this program)")
-	addEnumFlag(cmd, &o.Compression, "compression", "", "of the initramfs: lz4, zstd, gzip or none (default by profile)", ramdisk.LZ4, ramdisk.Zstd, ramdisk.Gzip, ramdisk.Plain)
+	kit.AddEnumFlag(cmd, &o.Compression, "compression", "", "of the initramfs: lz4, zstd, gzip or none (default by profile)", ramdisk.LZ4, ramdisk.Zstd, ramdisk.Gzip, ramdisk.Plain)
 	flags.StringVar(&o.Cache, "cache", "", "folder for downloaded packages (default: in the user's cache)")
 	if err := cmd.MarkFlagRequired("out"); err != nil {
 		panic(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
@@ -174,7 +175,7 @@ func (w *remedyWalk) waitOf(c *client.Client, s *compute.Server) string {
 	cmd := &cobra.Command{}
 	cmd.SetContext(ctx)
 	cmd.SetErr(writer(func() { time.AfterFunc(100*time.Millisecond, cancel) })) // it is looked at
-	err := (&waitOption{}).server(&clientCall{Command: cmd, api: c, args: nil}, s.ID, s.Name, []string{"NONE"})
+	err := (&waitOption{}).server(&kit.Call{Command: cmd, API: c, Args: nil}, s.ID, s.Name, []string{"NONE"})
 	if err == nil {
 		w.Fatalf("server %s: the wait ended well", s.ID)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/diagnose"
 	"salvor/metal"
 	"salvor/record"
@@ -60,7 +61,7 @@ func (f *repairFlags) add(cmd *cobra.Command) {
 
 // newRepairCommand is `salvor repair`.
 func newRepairCommand() *cobra.Command {
-	e, format, f := &apiEndpoint{}, textFormat(""), &repairFlags{}
+	e, format, f := &kit.Endpoint{}, kit.TextFormat(""), &repairFlags{}
 	cmd := &cobra.Command{
 		Use: "repair NODE [FINDING...]", Short: "Repair what a diagnosis found on the disks of a node", Args: cobra.MinimumNArgs(1),
 		Long: `Boots the rescue ramdisk, unless the node is in rescue, and mends the findings on overlays in memory. It shows the plan: the files as a diff,
@@ -70,13 +71,13 @@ boot is set to the rescue ramdisk, and what undoes the repair is stored. A failu
 Then the node's own system boots and has to prove itself. Its sshd answers with the host key that lies on its disk, or you confirm that it works with
 salvor repair confirm. A repair that may lose data is never carried out.`,
 		Example: "  salvor repair rack1-7 --plan\n  salvor repair rack1-7 fstab-device-missing --reboot --wait\n  salvor repair rack1-7 --consent files,boot --digest 5f0c...",
-		RunE: e.run(func(c *clientCall) error {
-			f.request.Findings = c.args[1:]
+		RunE: e.Run(func(c *kit.Call) error {
+			f.request.Findings = c.Args[1:]
 			return f.run(c, format, repairsPath(c, ""))
 		}),
 	}
-	e.flags(cmd)
-	format.flag(cmd, "")
+	e.Flags(cmd)
+	format.Flag(cmd, "")
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.request.Root, "root", "", "the device of the system to repair, where several have something to mend: /dev/sda2")
 	cmd.AddCommand(newRepairShowCommand(), newRepairListCommand(), newRepairConsentCommand(), newRepairConfirmCommand(), newRepairUndoCommand())
@@ -84,24 +85,24 @@ salvor repair confirm. A repair that may lose data is never carried out.`,
 }
 
 // repairsPath is the path of the repairs of the node that the command names first, and of what lies below.
-func repairsPath(c *clientCall, below string) string {
-	return "/nodes/" + url.PathEscape(c.args[0]) + "/repairs" + below
+func repairsPath(c *kit.Call, below string) string {
+	return "/nodes/" + url.PathEscape(c.Args[0]) + "/repairs" + below
 }
 
 // repairID is the id that the command names, or that of the newest repair.
-func repairID(c *clientCall) string {
-	if len(c.args) > 1 {
-		return url.PathEscape(c.args[1])
+func repairID(c *kit.Call) string {
+	if len(c.Args) > 1 {
+		return url.PathEscape(c.Args[1])
 	}
 	return "newest"
 }
 
 // run asks for a repair, shows its plan, asks for the consent, and sends it.
-func (f *repairFlags) run(c *clientCall, format textFormat, path string) error {
-	if err := format.check(c.Command); err != nil {
+func (f *repairFlags) run(c *kit.Call, format kit.TextFormat, path string) error {
+	if err := format.Check(c.Command); err != nil {
 		return err
 	}
-	atTerminal := terminalWidth(c.InOrStdin()) != 0
+	atTerminal := kit.TerminalWidth(c.InOrStdin()) != 0
 	f.request.WaitForConsent = !f.plan && f.request.Digest == "" && (f.yes || atTerminal)
 	keys, err := readLUKSKeys(c.InOrStdin(), c.ErrOrStderr(), f.keyFiles)
 	if err != nil {
@@ -110,19 +111,19 @@ func (f *repairFlags) run(c *clientCall, format textFormat, path string) error {
 	request := f.request
 	request.LUKSKeys = keys
 	var r shownRepair
-	if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path, nil, request, &r.Repair); err != nil {
+	if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, path, nil, request, &r.Repair); err != nil {
 		return err
 	}
 	own := repairsPath(c, "/"+url.PathEscape(r.ID))
 	if f.request.Digest != "" && !f.wait {
-		fmt.Fprintf(c.ErrOrStderr(), "%s: accepted: repair; to see how far it is: salvor repair show %[1]s\n", c.label(c.args[0]))
+		fmt.Fprintf(c.ErrOrStderr(), "%s: accepted: repair; to see how far it is: salvor repair show %[1]s\n", c.Label(c.Args[0]))
 		return nil
 	}
 	if err := awaitRepair(c, own, &r, func() bool { return r.IsRunning() && r.State != metal.RepairAwaitingConsent }); err != nil {
 		return err
 	}
 	// A program that reads JSON gets one value: that of the end, if nobody is asked about the plan.
-	if isUnasked := r.State == metal.RepairAwaitingConsent && f.yes && f.wait; !isUnasked || !format.isJSON() {
+	if isUnasked := r.State == metal.RepairAwaitingConsent && f.yes && f.wait; !isUnasked || !format.IsJSON() {
 		if err := showRepair(c, format, r); err != nil {
 			return err
 		}
@@ -131,17 +132,17 @@ func (f *repairFlags) run(c *clientCall, format textFormat, path string) error {
 		return repairStatus(c, r)
 	}
 	if !f.yes {
-		question := fmt.Sprintf("%s %s: writes this to the disks. Go on? [y/N] ", c.CommandPath(), stripControlChars(c.args[0]))
+		question := fmt.Sprintf("%s %s: writes this to the disks. Go on? [y/N] ", c.CommandPath(), kit.StripControlChars(c.Args[0]))
 		if err := askForYes(c.Command, question); err != nil {
-			return errors.Join(err, c.api.Ask(c.context(), client.Native, http.MethodPost, own+"/decline", nil, struct{}{}, nil))
+			return errors.Join(err, c.API.Ask(c.Context(), client.Native, http.MethodPost, own+"/decline", nil, struct{}{}, nil))
 		}
 	}
 	consent := metal.RepairConsent{Digest: r.Digest, Consents: r.Needs}
-	if err := c.api.Ask(c.context(), client.Native, http.MethodPost, own+"/consent", nil, consent, nil); err != nil {
+	if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, own+"/consent", nil, consent, nil); err != nil {
 		return err
 	}
 	if !f.wait {
-		fmt.Fprintf(c.ErrOrStderr(), "%s: accepted: the repair is written; to see how far it is: salvor repair show %[1]s\n", c.label(c.args[0]))
+		fmt.Fprintf(c.ErrOrStderr(), "%s: accepted: the repair is written; to see how far it is: salvor repair show %[1]s\n", c.Label(c.Args[0]))
 		return nil
 	}
 	if err := awaitRepair(c, own, &r, func() bool { return r.IsRunning() }); err != nil {
@@ -154,67 +155,67 @@ func (f *repairFlags) run(c *clientCall, format textFormat, path string) error {
 }
 
 // repairStatus is the failure of a repair that has come to nothing good.
-func repairStatus(c *clientCall, r shownRepair) error {
+func repairStatus(c *kit.Call, r shownRepair) error {
 	switch r.State {
 	case metal.RepairFailed, metal.RepairRolledBack, metal.RepairInterrupted, metal.RepairUnproven:
-		return withStatus(statusFailed, fmt.Errorf("%s: the repair is %s: %s", c.label(c.args[0]), r.State, stripControlChars(r.Problem)))
+		return kit.WithStatus(kit.StatusFailed, fmt.Errorf("%s: the repair is %s: %s", c.Label(c.Args[0]), r.State, kit.StripControlChars(r.Problem)))
 	}
 	return nil
 }
 
 // awaitRepair asks for the repair as long as it goes on, and tells on standard error what it does.
-func awaitRepair(c *clientCall, path string, r *shownRepair, goesOn func() bool) error {
-	_, err := followSteps(c, c.label(c.args[0]), "the repair begins", 0, func() (string, bool, error) {
+func awaitRepair(c *kit.Call, path string, r *shownRepair, goesOn func() bool) error {
+	_, err := followSteps(c, c.Label(c.Args[0]), "the repair begins", 0, func() (string, bool, error) {
 		*r = shownRepair{}
-		err := c.api.Ask(c.context(), client.Native, http.MethodGet, path, nil, nil, r)
+		err := c.API.Ask(c.Context(), client.Native, http.MethodGet, path, nil, nil, r)
 		return r.Step, !goesOn(), err
 	})
 	return err
 }
 
 func newRepairShowCommand() *cobra.Command {
-	e, format := &apiEndpoint{}, textFormat("")
+	e, format := &kit.Endpoint{}, kit.TextFormat("")
 	cmd := &cobra.Command{
 		Use: "show NODE [ID]", Short: "Show the newest repair of a node with its plan, or another one", Args: cobra.RangeArgs(1, 2), Example: "  salvor repair show rack1-7",
-		RunE: e.run(func(c *clientCall) error {
-			if err := format.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := format.Check(c.Command); err != nil {
 				return err
 			}
 			var r shownRepair
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, repairsPath(c, "/"+repairID(c)), nil, nil, &r); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, repairsPath(c, "/"+repairID(c)), nil, nil, &r); err != nil {
 				return err
 			}
 			return showRepair(c, format, r)
 		}),
 	}
-	e.flags(cmd)
-	format.flag(cmd, "")
+	e.Flags(cmd)
+	format.Flag(cmd, "")
 	return cmd
 }
 
 func newRepairListCommand() *cobra.Command {
-	e, format := &apiEndpoint{}, textFormat("")
+	e, format := &kit.Endpoint{}, kit.TextFormat("")
 	cmd := &cobra.Command{
 		Use: "list NODE", Short: "List the kept repairs of a node, newest first", Args: cobra.ExactArgs(1), Example: "  salvor repair list rack1-7",
-		RunE: e.run(func(c *clientCall) error {
-			if err := format.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := format.Check(c.Command); err != nil {
 				return err
 			}
 			var found struct{ Repairs []metal.Repair }
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, repairsPath(c, ""), nil, nil, &found); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, repairsPath(c, ""), nil, nil, &found); err != nil {
 				return err
 			}
-			if format.isJSON() {
-				return writeJSON(c.OutOrStdout(), found.Repairs)
+			if format.IsJSON() {
+				return kit.WriteJSON(c.OutOrStdout(), found.Repairs)
 			}
 			for _, r := range found.Repairs {
-				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %-16s %s\n", stripControlChars(r.ID), record.Moment(r.RequestedAt), stripControlChars(string(r.State)), stripControlChars(r.Problem))
+				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %-16s %s\n", kit.StripControlChars(r.ID), record.Moment(r.RequestedAt), kit.StripControlChars(string(r.State)), kit.StripControlChars(r.Problem))
 			}
 			return nil
 		}),
 	}
-	e.flags(cmd)
-	format.flag(cmd, "")
+	e.Flags(cmd)
+	format.Flag(cmd, "")
 	return cmd
 }
 
@@ -238,47 +239,47 @@ func newRepairConfirmCommand() *cobra.Command {
 
 // newRepairChange makes a command that changes a repair.
 func newRepairChange(use, short, example, below string, body func() any) *cobra.Command {
-	e := &apiEndpoint{}
+	e := &kit.Endpoint{}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.RangeArgs(1, 2), Example: example,
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			var r metal.Repair
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, repairsPath(c, "/"+repairID(c)+below), nil, body(), &r); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, repairsPath(c, "/"+repairID(c)+below), nil, body(), &r); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: the repair is %s\n", c.label(c.args[0]), stripControlChars(string(r.State)))
+			fmt.Fprintf(c.OutOrStdout(), "%s: the repair is %s\n", c.Label(c.Args[0]), kit.StripControlChars(string(r.State)))
 			return nil
 		}),
 	}
-	e.flags(cmd)
+	e.Flags(cmd)
 	return cmd
 }
 
 func newRepairUndoCommand() *cobra.Command {
-	e, format, f := &apiEndpoint{}, textFormat(""), &repairFlags{}
+	e, format, f := &kit.Endpoint{}, kit.TextFormat(""), &repairFlags{}
 	cmd := &cobra.Command{
 		Use: "undo NODE [ID]", Short: "Take a repair back", Args: cobra.RangeArgs(1, 2), Example: "  salvor repair undo rack1-7 --reboot",
 		Long: `Takes the newest repair of a node back, or another one. As long as the node's own system has not booted since, every byte is put back. Afterwards
 salvor puts back those files that still are what the repair made of them, and names the others.`,
-		RunE: e.run(func(c *clientCall) error { return f.run(c, format, repairsPath(c, "/"+repairID(c)+"/undo")) }),
+		RunE: e.Run(func(c *kit.Call) error { return f.run(c, format, repairsPath(c, "/"+repairID(c)+"/undo")) }),
 	}
-	e.flags(cmd)
-	format.flag(cmd, "")
+	e.Flags(cmd)
+	format.Flag(cmd, "")
 	f.add(cmd)
 	return cmd
 }
 
-func showRepair(c *clientCall, format textFormat, r shownRepair) error {
-	if format.isJSON() {
-		return writeJSON(c.OutOrStdout(), r)
+func showRepair(c *kit.Call, format kit.TextFormat, r shownRepair) error {
+	if format.IsJSON() {
+		return kit.WriteJSON(c.OutOrStdout(), r)
 	}
-	writeRepair(c.OutOrStdout(), c.label(c.args[0]), r)
+	writeRepair(c.OutOrStdout(), c.Label(c.Args[0]), r)
 	return nil
 }
 
 // writeRepair prints a repair for a person: its state, what changes, and what to do next.
 func writeRepair(out io.Writer, node string, r shownRepair) {
-	line := func(text string) { fmt.Fprintln(out, stripControlChars(text)) }
+	line := func(text string) { fmt.Fprintln(out, kit.StripControlChars(text)) }
 	line(fmt.Sprintf("%s: repair %s is %s", node, r.ID, r.State))
 	for _, text := range []string{r.Problem, r.ProvenBy} {
 		if text != "" {
@@ -289,7 +290,7 @@ func writeRepair(out io.Writer, node string, r shownRepair) {
 		writeRepairPlan(out, line, p)
 	}
 	if r.Consent != nil {
-		line(fmt.Sprintf("consent: %s by %s to %s", joinConsents(r.Consent.Consents), firstOf(r.Consent.By, "a user"), r.Consent.Digest))
+		line(fmt.Sprintf("consent: %s by %s to %s", joinConsents(r.Consent.Consents), kit.FirstOf(r.Consent.By, "a user"), r.Consent.Digest))
 	}
 	undo := "undo: " + string(r.Undo)
 	if lost := r.UndoLost(); lost != "" {
@@ -322,7 +323,7 @@ func writeRepairPlan(out io.Writer, line func(string), p *repair.Plan) {
 		}
 		for text := range strings.SplitSeq(f.Diff, "\n") {
 			if text != "" {
-				fmt.Fprintln(out, "  "+stripControlChars(text))
+				fmt.Fprintln(out, "  "+kit.StripControlChars(text))
 			}
 		}
 	}
@@ -347,12 +348,12 @@ func joinConsents(consents []diagnose.Consent) string {
 	for _, c := range consents {
 		words = append(words, string(c))
 	}
-	return firstOf(strings.Join(words, ","), "none")
+	return kit.FirstOf(strings.Join(words, ","), "none")
 }
 
 func rootFlag(r shownRepair) string {
 	if r.Args.Root != "" {
-		return " --root " + shellWord(r.Args.Root)
+		return " --root " + kit.ShellWord(r.Args.Root)
 	}
 	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/test/must"
 )
 
@@ -81,14 +82,14 @@ func TestRepairCommand(t *testing.T) {
 		"digest": {"repair a --digest d1", nil, []string{`POST /salvor/v1/nodes/a/repairs {"consents":["settings","files"],"digest":"d1"}`}, 0, nil,
 			[]string{"a: accepted: repair; to see how far it is: salvor repair show a"}},
 		"digest and wait": {"repair a --digest d1 --wait", []string{repairIn("writing", ""), repairIn("written", ended+`, "undo": "exact"`)}, nil, 0, []string{"next: salvor node unrescue a"}, nil},
-		"failed":          {"repair a --plan", []string{repairIn("failed", ended+`, "problem": "the machine is on\u001b[2J"`)}, nil, statusFailed, nil, []string{"a: the repair is failed: the machine is on"}},
-		"rolled back":     {"repair a --yes --wait", []string{waiting, repairIn("rolled-back", ended+`, "problem": "no room"`)}, nil, statusFailed, nil, []string{"the repair is rolled-back: no room"}},
-		"unproven": {"repair a --yes --wait", []string{waiting, repairIn("unproven", ended+`, "problem": "it did not prove itself", "undo": "files"`)}, nil, statusFailed,
+		"failed":          {"repair a --plan", []string{repairIn("failed", ended+`, "problem": "the machine is on\u001b[2J"`)}, nil, kit.StatusFailed, nil, []string{"a: the repair is failed: the machine is on"}},
+		"rolled back":     {"repair a --yes --wait", []string{waiting, repairIn("rolled-back", ended+`, "problem": "no room"`)}, nil, kit.StatusFailed, nil, []string{"the repair is rolled-back: no room"}},
+		"unproven": {"repair a --yes --wait", []string{waiting, repairIn("unproven", ended+`, "problem": "it did not prove itself", "undo": "files"`)}, nil, kit.StatusFailed,
 			[]string{"next: salvor repair confirm a if it works; salvor repair undo a --reboot if it does not"}, []string{"the repair is unproven: it did not"}},
-		"failed after it was written": {"repair a --yes --wait", []string{waiting, repairIn("unproven", ended+`, "problem": "the disks are written, and the unrescue failed", "undo": "exact"`)}, nil, statusFailed,
+		"failed after it was written": {"repair a --yes --wait", []string{waiting, repairIn("unproven", ended+`, "problem": "the disks are written, and the unrescue failed", "undo": "exact"`)}, nil, kit.StatusFailed,
 			[]string{"next: salvor node unrescue a"}, []string{"the repair is unproven: the disks are written"}},
-		"interrupted": {"repair a --yes --wait", []string{waiting, repairIn("interrupted", ended+`, "problem": "half-written", "undo": "exact"`)}, nil, statusFailed, []string{"next: salvor repair undo a"}, nil},
-		"unknown":     {"repair a --yes --wait", []string{waiting, repairIn("interrupted", ended+`, "problem": "nobody knows"`)}, nil, statusFailed, []string{"next: salvor diagnose a"}, nil},
+		"interrupted": {"repair a --yes --wait", []string{waiting, repairIn("interrupted", ended+`, "problem": "half-written", "undo": "exact"`)}, nil, kit.StatusFailed, []string{"next: salvor repair undo a"}, nil},
+		"unknown":     {"repair a --yes --wait", []string{waiting, repairIn("interrupted", ended+`, "problem": "nobody knows"`)}, nil, kit.StatusFailed, []string{"next: salvor diagnose a"}, nil},
 		"undo":        {"repair undo a r0 --plan", []string{repairIn("planned", ended+`, "args": {"undoes": "r0"}`)}, []string{`POST /salvor/v1/nodes/a/repairs/r0/undo {"consents":["settings","files"]}`}, 0, []string{"is planned"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +175,7 @@ func TestRepairRecords(t *testing.T) {
 		"repair a --plan --yes": "[plan yes]", "repair a --plan --digest d1": "[digest plan]", "repair": "NODE is missing", "repair consent a": `required flag(s) "digest"`,
 		"repair a -f yaml": "want text or json", "repair undo": "NODE is missing",
 	} {
-		if _, errs, status := salvor(t, &fakeAPI{}, "", strings.Fields(args)...); status != statusUsage || !strings.Contains(errs, want) {
+		if _, errs, status := salvor(t, &fakeAPI{}, "", strings.Fields(args)...); status != kit.StatusUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: status %d: %s", args, status, errs)
 		}
 	}

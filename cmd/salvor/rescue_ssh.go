@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // sshAlias stands for the rescue system in the known_hosts of one run of ssh.
@@ -25,7 +26,7 @@ var hostKeyForm = regexp.MustCompile(`^([a-z0-9@.-]{1,64}) [A-Za-z0-9+/]+={0,2}$
 
 // newRescueSSHCommand is `salvor node ssh` and `salvor server ssh`: the system's ssh into a rescue system, with the host key that its agent
 // reported and with no other.
-func newRescueSSHCommand(e *apiEndpoint, kind string) *cobra.Command {
+func newRescueSSHCommand(e *kit.Endpoint, kind string) *cobra.Command {
 	user, address := "rescue", ""
 	ident := strings.ToUpper(kind)
 	cmd := &cobra.Command{
@@ -35,19 +36,19 @@ here and the machine can change. Your known_hosts is neither read nor written; y
 
 Words behind ` + ident + ` go to ssh: options, or a command for the rescue system. The exit status is that of ssh.`,
 		Example: "  salvor " + kind + " ssh " + exampleOf[kind] + "\n  salvor " + kind + " ssh " + exampleOf[kind] + " lsblk -f\n  salvor " + kind + " ssh --user root --address 192.0.2.7 " + exampleOf[kind] + " -i key",
-		RunE: e.run(func(c *clientCall) error {
-			id := c.args[0]
+		RunE: e.Run(func(c *kit.Call) error {
+			id := c.Args[0]
 			if kind == "server" {
 				var err error
 				if id, err = serverResource.find(c, id); err != nil {
 					return err
 				}
 			}
-			entry, err := findEntry(c, kind, c.args[0], id, address)
+			entry, err := findEntry(c, kind, c.Args[0], id, address)
 			if err != nil {
 				return err
 			}
-			return runSSH(c, entry, user, c.args[1:])
+			return runSSH(c, entry, user, c.Args[1:])
 		}),
 	}
 	cmd.Flags().SetInterspersed(false)
@@ -62,33 +63,33 @@ var exampleOf = map[string]string{"node": "rack1-7", "server": "web1"}
 type sshEntry struct{ address, hostKey, keyType string }
 
 // findEntry reads from the rescue session how its system is entered. name is what the user typed; address, if given, wins.
-func findEntry(c *clientCall, kind, name, id, address string) (sshEntry, error) {
+func findEntry(c *kit.Call, kind, name, id, address string) (sshEntry, error) {
 	none := sshEntry{}
-	name = stripControlChars(name)
+	name = kit.StripControlChars(name)
 	session, err := sessionResource.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 	if client.StatusOf(err) == http.StatusNotFound {
-		return none, withStatus(statusFailed, fmt.Errorf("%s %s is not in rescue, or it is another project's; first run: salvor %s rescue %s --wait", kind, name, kind, name))
+		return none, kit.WithStatus(kit.StatusFailed, fmt.Errorf("%s %s is not in rescue, or it is another project's; first run: salvor %s rescue %s --wait", kind, name, kind, name))
 	}
 	if err != nil {
 		return none, err
 	}
 	if state := session.Text("state"); state != "ready" {
-		return none, withStatus(statusFailed, fmt.Errorf("the rescue session of %s %s is %s, not ready; see: salvor why %s:%s", kind, name, stripControlChars(state), kind, name))
+		return none, kit.WithStatus(kit.StatusFailed, fmt.Errorf("the rescue session of %s %s is %s, not ready; see: salvor why %s:%s", kind, name, kit.StripControlChars(state), kind, name))
 	}
 	if address == "" {
 		address = firstAddress(session)
 	}
-	key, fingerprint := session.Text("host_key"), stripControlChars(session.Text("fingerprint"))
+	key, fingerprint := session.Text("host_key"), kit.StripControlChars(session.Text("fingerprint"))
 	parts := hostKeyForm.FindStringSubmatch(key)
 	switch {
 	case parts == nil && fingerprint != "":
-		return none, withStatus(statusFailed, fmt.Errorf("salvor knows the fingerprint %s of the rescue system of %s %s and not its host key, because its host or its ramdisk is of a former release. Run ssh yourself, and compare the fingerprint that it shows", fingerprint, kind, name))
+		return none, kit.WithStatus(kit.StatusFailed, fmt.Errorf("salvor knows the fingerprint %s of the rescue system of %s %s and not its host key, because its host or its ramdisk is of a former release. Run ssh yourself, and compare the fingerprint that it shows", fingerprint, kind, name))
 	case parts == nil:
-		return none, withStatus(statusFailed, fmt.Errorf("salvor knows no ssh host key of the rescue system of %s %s, so this command cannot tell it from another machine. Only the agent of `salvor ramdisk build` reports it, and only to those who may rescue the %s", kind, name, kind))
+		return none, kit.WithStatus(kit.StatusFailed, fmt.Errorf("salvor knows no ssh host key of the rescue system of %s %s, so this command cannot tell it from another machine. Only the agent of `salvor ramdisk build` reports it, and only to those who may rescue the %s", kind, name, kind))
 	case address == "":
-		return none, withStatus(statusFailed, fmt.Errorf("salvor does not know the address of the rescue system of %s %s. Give --address ADDRESS, which is the usual address of the %s: look at its port in Neutron, or at the DHCP server of its network", kind, name, kind))
+		return none, kit.WithStatus(kit.StatusFailed, fmt.Errorf("salvor does not know the address of the rescue system of %s %s. Give --address ADDRESS, which is the usual address of the %s: look at its port in Neutron, or at the DHCP server of its network", kind, name, kind))
 	case strings.HasPrefix(address, "-") || strings.Trim(address, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-%") != "":
-		return none, usageErrorf(c.Command, "--address %q is no address", address)
+		return none, kit.UsageErrorf(c.Command, "--address %q is no address", address)
 	}
 	return sshEntry{address, key, parts[1]}, nil
 }
@@ -106,10 +107,10 @@ func firstAddress(session client.Record) string {
 }
 
 // runSSH runs ssh until it ends. Its first options win over all others, so that no configuration takes another host key.
-func runSSH(c *clientCall, entry sshEntry, user string, rest []string) error {
+func runSSH(c *kit.Call, entry sshEntry, user string, rest []string) error {
 	program, err := exec.LookPath("ssh")
 	if err != nil {
-		return withStatus(statusFailed, fmt.Errorf("no program ssh is in PATH; install an OpenSSH client, or log in to %s yourself with the host key %s", entry.address, entry.hostKey))
+		return kit.WithStatus(kit.StatusFailed, fmt.Errorf("no program ssh is in PATH; install an OpenSSH client, or log in to %s yourself with the host key %s", entry.address, entry.hostKey))
 	}
 	dir, err := os.MkdirTemp("", "salvor-ssh-")
 	if err != nil {
@@ -128,12 +129,12 @@ func runSSH(c *clientCall, entry sshEntry, user string, rest []string) error {
 		args = append(args, "-o", option)
 	}
 	args = append(append(args, "-l", user, entry.address), rest...)
-	cmd := exec.CommandContext(c.context(), program, args...)
+	cmd := exec.CommandContext(c.Context(), program, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
 	err = cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() >= 0 {
-		return withStatus(ended.ExitCode(), fmt.Errorf("ssh ended with the status %d", ended.ExitCode()))
+		return kit.WithStatus(ended.ExitCode(), fmt.Errorf("ssh ended with the status %d", ended.ExitCode()))
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/test/must"
 )
 
@@ -75,15 +76,15 @@ func TestSSHIsRefused(t *testing.T) {
 		args          []string
 		status        int
 	}{
-		"not in rescue":           {"404 {}", "first run: salvor node rescue m1 --wait", nil, statusFailed},
-		"not yet":                 {swap("ready", "booting"), "is booting, not ready", nil, statusFailed},
-		"a reader":                {swap(`"SHA256:yes", "host_key": "ssh-ed25519 AAAA"`, `"", "host_key": ""`), "no ssh host key", nil, statusFailed},
-		"a former release":        {swap("ssh-ed25519 AAAA", ""), "fingerprint SHA256:yes", nil, statusFailed},
-		"two lines":               {swap("ssh-ed25519 AAAA", `ssh-ed25519 AAAA\nother ssh-ed25519 BBBB`), "compare the fingerprint", nil, statusFailed},
-		"no address":              {swap(`["192.0.2.7", "fd00::7"]`, `[]`), "--address ADDRESS", nil, statusFailed},
-		"addresses that are none": {swap(`["192.0.2.7", "fd00::7"]`, `["-oProxyCommand=id", 7]`), "--address ADDRESS", nil, statusFailed},
-		"an option":               {readySession, "is no address", []string{"--address=-oProxyCommand=id"}, statusUsage},
-		"another user by address": {readySession, "is no address", []string{"--address=root@x"}, statusUsage},
+		"not in rescue":           {"404 {}", "first run: salvor node rescue m1 --wait", nil, kit.StatusFailed},
+		"not yet":                 {swap("ready", "booting"), "is booting, not ready", nil, kit.StatusFailed},
+		"a reader":                {swap(`"SHA256:yes", "host_key": "ssh-ed25519 AAAA"`, `"", "host_key": ""`), "no ssh host key", nil, kit.StatusFailed},
+		"a former release":        {swap("ssh-ed25519 AAAA", ""), "fingerprint SHA256:yes", nil, kit.StatusFailed},
+		"two lines":               {swap("ssh-ed25519 AAAA", `ssh-ed25519 AAAA\nother ssh-ed25519 BBBB`), "compare the fingerprint", nil, kit.StatusFailed},
+		"no address":              {swap(`["192.0.2.7", "fd00::7"]`, `[]`), "--address ADDRESS", nil, kit.StatusFailed},
+		"addresses that are none": {swap(`["192.0.2.7", "fd00::7"]`, `["-oProxyCommand=id", 7]`), "--address ADDRESS", nil, kit.StatusFailed},
+		"an option":               {readySession, "is no address", []string{"--address=-oProxyCommand=id"}, kit.StatusUsage},
+		"another user by address": {readySession, "is no address", []string{"--address=root@x"}, kit.StatusUsage},
 	} {
 		out, errs, status := salvor(t, sessionAPI(c.session), "", append(append([]string{"node", "ssh"}, c.args...), "m1")...)
 		if status != c.status || !strings.Contains(errs, c.want) || strings.Contains(out, "ARG") {
@@ -91,7 +92,7 @@ func TestSSHIsRefused(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, errs, status := salvor(t, sessionAPI(readySession), "", "node", "ssh", "m1"); status != statusFailed || !strings.Contains(errs, "no program ssh") {
+	if _, errs, status := salvor(t, sessionAPI(readySession), "", "node", "ssh", "m1"); status != kit.StatusFailed || !strings.Contains(errs, "no program ssh") {
 		t.Errorf("without ssh: status %d, stderr:\n%s", status, errs)
 	}
 }

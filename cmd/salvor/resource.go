@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // resourceSpec is a kind of record with the commands that all kinds have: create, list, show, set, unset and delete. Their grammar is
@@ -51,7 +52,7 @@ type resourceSpec struct {
 func (r *resourceSpec) isBaremetal() bool { return r.at.Path != "" }
 
 // commands makes the commands of the kind.
-func (r *resourceSpec) commands(e *apiEndpoint) []*cobra.Command {
+func (r *resourceSpec) commands(e *kit.Endpoint) []*cobra.Command {
 	all := []*cobra.Command{r.list(e), r.show(e)}
 	if r.make != "-" {
 		all = append(all, r.create(e))
@@ -72,7 +73,7 @@ func (r *resourceSpec) commands(e *apiEndpoint) []*cobra.Command {
 }
 
 // command is the word under which the commands of the kind stand.
-func (r *resourceSpec) command(e *apiEndpoint, short string) *cobra.Command {
+func (r *resourceSpec) command(e *kit.Endpoint, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: r.words[len(r.words)-1], Short: short, Example: r.example}
 	cmd.AddCommand(r.commands(e)...)
 	return cmd
@@ -83,16 +84,16 @@ func (r *resourceSpec) call(words string) string {
 	return "  salvor " + strings.Join(r.words, " ") + " " + words
 }
 
-func (r *resourceSpec) create(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
-	use, args := firstOf(r.make, "create"), cobra.NoArgs
+func (r *resourceSpec) create(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
+	use, args := kit.FirstOf(r.make, "create"), cobra.NoArgs
 	if r.first != nil {
 		use, args = use+" "+strings.ToUpper(r.first.record()), cobra.ExactArgs(1)
 	}
 	cmd := &cobra.Command{
 		Use: use, Short: "Create a " + r.title, Args: args, Example: r.example,
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			record, err := readRecord(c, r.fields)
@@ -100,16 +101,16 @@ func (r *resourceSpec) create(e *apiEndpoint) *cobra.Command {
 				return err
 			}
 			if r.first != nil {
-				record[r.first.record()] = c.args[0]
+				record[r.first.record()] = c.Args[0]
 			}
 			made, err := r.ask(c, http.MethodPost, "", nil, r.wrap(record))
 			if err != nil {
 				return err
 			}
-			return o.show(c.OutOrStdout(), made)
+			return o.Show(c.OutOrStdout(), made)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	defineFlags(cmd, r.fields)
 	return cmd
 }
@@ -125,36 +126,36 @@ func (r *resourceSpec) listFilters() []resourceField {
 	return out
 }
 
-func (r *resourceSpec) list(e *apiEndpoint) *cobra.Command {
+func (r *resourceSpec) list(e *kit.Endpoint) *cobra.Command {
 	l, filters := &listOptions{}, r.listFilters()
 	cmd := &cobra.Command{
 		Use: "list", Short: "List " + r.plural, Args: cobra.NoArgs, Example: r.call("list\n") + r.call("list -f json"),
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			values, err := readQuery(c, filters)
 			if err != nil {
 				return err
 			}
-			q, err := l.query(c.Command, values, c.args)
+			q, err := l.query(c.Command, values, c.Args)
 			if err != nil {
 				return err
 			}
 			var found []client.Record
 			if r.isBaremetal() {
-				found, err = c.api.List(c.context(), r.at, q)
+				found, err = c.API.List(c.Context(), r.at, q)
 			} else {
 				found, err = r.all(c, values)
 			}
 			if err == nil && len(found) == 0 {
-				err = c.refuseUnknownNames(values, filters)
+				err = refuseUnknownNames(c, values, filters)
 			}
 			if err != nil {
 				return err
 			}
 			columns := l.shown(r.columns, found)
 			if l.long && !r.isBaremetal() && len(found) > 0 {
-				columns = columnsOf(allFields(found[0]))
+				columns = kit.ColumnsOf(allFields(found[0]))
 			}
-			return l.list(c.OutOrStdout(), columns, found)
+			return l.List(c.OutOrStdout(), columns, found)
 		}),
 	}
 	if r.isBaremetal() {
@@ -162,7 +163,7 @@ func (r *resourceSpec) list(e *apiEndpoint) *cobra.Command {
 		l.flags(cmd)
 		cmd.Flags().BoolVar(&l.long, "detail", false, "the same as --long")
 	} else {
-		l.outputOptions.flags(cmd)
+		l.Output.Flags(cmd)
 		cmd.Flags().BoolVar(&l.long, "long", false, "every field")
 	}
 	completeColumns(cmd, r, r.columns)
@@ -170,37 +171,37 @@ func (r *resourceSpec) list(e *apiEndpoint) *cobra.Command {
 	return cmd
 }
 
-func (r *resourceSpec) show(e *apiEndpoint) *cobra.Command {
-	o, fields, byLookUp := &outputOptions{}, []string{}, false
+func (r *resourceSpec) show(e *kit.Endpoint) *cobra.Command {
+	o, fields, byLookUp := &kit.Output{}, []string{}, false
 	cmd := &cobra.Command{
 		Use: "show " + r.ident, Short: "Show a " + r.title, Args: cobra.ExactArgs(1), Example: r.call("show NAME\n") + r.call("show NAME -f json"),
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
-			if len(c.args) > 1 && len(fields) == 0 {
-				return usageErrorf(c.Command, "unexpected argument %q", c.args[1])
+			if len(c.Args) > 1 && len(fields) == 0 {
+				return kit.UsageErrorf(c.Command, "unexpected argument %q", c.Args[1])
 			}
 			find := r.find
 			if byLookUp {
 				find = r.findByLookUp
 			}
-			id, err := find(c, c.args[0])
+			id, err := find(c, c.Args[0])
 			if err != nil {
 				return err
 			}
 			var query url.Values
-			if fields = append(fields, c.args[1:]...); len(fields) > 0 {
+			if fields = append(fields, c.Args[1:]...); len(fields) > 0 {
 				query = url.Values{"fields": {strings.Join(fields, ",")}}
 			}
 			found, err := r.ask(c, http.MethodGet, "/"+url.PathEscape(id), query, nil)
 			if err != nil {
 				return err
 			}
-			return o.show(c.OutOrStdout(), found)
+			return o.Show(c.OutOrStdout(), found)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	if r.isBaremetal() {
 		cmd.Args, cmd.Example = cobra.MinimumNArgs(1), r.call("show "+sampleUUID)
 		cmd.Flags().StringSliceVar(&fields, "fields", nil, "the fields to show, separated by commas or spaces")
@@ -232,18 +233,18 @@ func (r *resourceSpec) changeable() []resourceField {
 	return out
 }
 
-func (r *resourceSpec) set(e *apiEndpoint) *cobra.Command {
+func (r *resourceSpec) set(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: firstOf(r.change, "set") + " " + r.ident, Short: "Change fields of a " + r.title, Args: cobra.ExactArgs(1), Example: r.example,
-		RunE: e.run(func(c *clientCall) error {
+		Use: kit.FirstOf(r.change, "set") + " " + r.ident, Short: "Change fields of a " + r.title, Args: cobra.ExactArgs(1), Example: r.example,
+		RunE: e.Run(func(c *kit.Call) error {
 			values, err := readFields(c, r.changeable())
 			if err != nil {
 				return err
 			}
 			if len(values) == 0 {
-				return usageErrorf(c.Command, "nothing to change")
+				return kit.UsageErrorf(c.Command, "nothing to change")
 			}
-			id, err := r.find(c, c.args[0])
+			id, err := r.find(c, c.Args[0])
 			if err != nil {
 				return err
 			}
@@ -264,12 +265,12 @@ func (r *resourceSpec) set(e *apiEndpoint) *cobra.Command {
 }
 
 // unset is of the Bare Metal API only.
-func (r *resourceSpec) unset(e *apiEndpoint) *cobra.Command {
+func (r *resourceSpec) unset(e *kit.Endpoint) *cobra.Command {
 	fields := slices.DeleteFunc(r.changeable(), func(f resourceField) bool { return f.alwaysSet || f.form == offForm })
 	cmd := &cobra.Command{
 		Use: "unset " + r.ident, Short: "Reset fields of a " + r.title + " to their defaults", Args: cobra.ExactArgs(1),
 		Example: r.call("unset " + sampleUUID + " --extra rack"),
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			p := &patchBuilder{}
 			for _, f := range fields {
 				keys, _ := c.Flags().GetStringArray(f.flag)
@@ -284,7 +285,7 @@ func (r *resourceSpec) unset(e *apiEndpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return r.send(c, http.MethodPatch, "/"+url.PathEscape(c.args[0]), nil, operations, nil)
+			return r.send(c, http.MethodPatch, "/"+url.PathEscape(c.Args[0]), nil, operations, nil)
 		}),
 	}
 	for _, f := range fields {
@@ -297,25 +298,25 @@ func (r *resourceSpec) unset(e *apiEndpoint) *cobra.Command {
 	return cmd
 }
 
-func (r *resourceSpec) remove(e *apiEndpoint) *cobra.Command {
-	verb, sample := firstOf(r.drop, "delete"), "NAME"
+func (r *resourceSpec) remove(e *kit.Endpoint) *cobra.Command {
+	verb, sample := kit.FirstOf(r.drop, "delete"), "NAME"
 	if r.isBaremetal() {
 		sample = sampleUUID
 	}
 	cmd := &cobra.Command{
 		Use: verb + " " + r.ident + "...", Short: strings.ToUpper(verb[:1]) + verb[1:] + " " + r.plural, Args: cobra.MinimumNArgs(1), Example: r.call(verb + " " + sample),
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			query, err := readQuery(c, r.dropWith)
 			if err != nil {
 				return err
 			}
-			return c.each(func(ident string) error {
+			return c.Each(func(ident string) error {
 				id, err := r.find(c, ident)
 				if err == nil {
 					err = r.send(c, http.MethodDelete, "/"+url.PathEscape(id), query, nil, nil)
 				}
 				if err == nil && r.isBaremetal() {
-					c.say("Deleted %s %s", r.title, stripControlChars(ident))
+					c.Say("Deleted %s %s", r.title, kit.StripControlChars(ident))
 				}
 				return err
 			})

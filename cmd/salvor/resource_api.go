@@ -12,16 +12,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 	"salvor/record"
 )
 
 // send asks the API of the kind for a path below its list.
-func (r *resourceSpec) send(c *clientCall, method, path string, query url.Values, body, out any) error {
+func (r *resourceSpec) send(c *kit.Call, method, path string, query url.Values, body, out any) error {
 	if r.isBaremetal() {
-		return c.api.Call(c.context(), method, r.at.Path+path, query, body, out)
+		return c.API.Call(c.Context(), method, r.at.Path+path, query, body, out)
 	}
-	return c.api.Ask(c.context(), r.api, method, r.path+path, query, body, out)
+	return c.API.Ask(c.Context(), r.api, method, r.path+path, query, body, out)
 }
 
 // wrap puts a record under the key that stands for one.
@@ -33,7 +34,7 @@ func (r *resourceSpec) wrap(fields client.Record) any {
 }
 
 // ask sends a request whose answer is one record.
-func (r *resourceSpec) ask(c *clientCall, method, path string, query url.Values, body any) (client.Record, error) {
+func (r *resourceSpec) ask(c *kit.Call, method, path string, query url.Values, body any) (client.Record, error) {
 	var got client.Record
 	if err := r.send(c, method, path, query, body, &got); err != nil {
 		return nil, err
@@ -45,12 +46,12 @@ func (r *resourceSpec) ask(c *clientCall, method, path string, query url.Values,
 }
 
 // all reads the list.
-func (r *resourceSpec) all(c *clientCall, query url.Values) ([]client.Record, error) {
-	path := firstOf(r.detail, r.path)
+func (r *resourceSpec) all(c *kit.Call, query url.Values) ([]client.Record, error) {
+	path := kit.FirstOf(r.detail, r.path)
 	var out []client.Record
 	for {
 		var got map[string]any
-		if err := c.api.Ask(c.context(), r.api, http.MethodGet, path, query, nil, &got); err != nil {
+		if err := c.API.Ask(c.Context(), r.api, http.MethodGet, path, query, nil, &got); err != nil {
 			return nil, err
 		}
 		rows, _ := got[r.many].([]any)
@@ -92,10 +93,10 @@ func (r *resourceSpec) mayBeID(ident string) bool {
 }
 
 // idsOf gives the ids of the records in a list whose name is ident.
-func (r *resourceSpec) idsOf(c *clientCall, ident string, query url.Values) (ids []string, err error) {
+func (r *resourceSpec) idsOf(c *kit.Call, ident string, query url.Values) (ids []string, err error) {
 	found, err := r.all(c, query)
 	for _, one := range found {
-		if one.Text(firstOf(r.called, "name")) == ident {
+		if one.Text(kit.FirstOf(r.called, "name")) == ident {
 			ids = append(ids, fmt.Sprint(one["id"]))
 		}
 	}
@@ -103,9 +104,9 @@ func (r *resourceSpec) idsOf(c *clientCall, ident string, query url.Values) (ids
 }
 
 // find gives the id of the one that is called ident, or ident itself where it is an id.
-func (r *resourceSpec) find(c *clientCall, ident string) (string, error) {
+func (r *resourceSpec) find(c *kit.Call, ident string) (string, error) {
 	if ident == "" {
-		return "", usageErrorf(c.Command, "an empty word names no %s", r.title)
+		return "", kit.UsageErrorf(c.Command, "an empty word names no %s", r.title)
 	}
 	if r.isBaremetal() {
 		return ident, nil // its API takes names too
@@ -135,11 +136,11 @@ func (r *resourceSpec) find(c *clientCall, ident string) (string, error) {
 	}
 	switch len(ids) {
 	case 0:
-		return "", problem.NotFoundf("no %s has the id or name %s: see%s list", r.title, stripControlChars(ident), strings.TrimRight(r.call("")[1:], " "))
+		return "", problem.NotFoundf("no %s has the id or name %s: see%s list", r.title, kit.StripControlChars(ident), strings.TrimRight(r.call("")[1:], " "))
 	case 1:
 		return ids[0], nil
 	}
-	return "", withStatus(statusFailed, fmt.Errorf("%d %s are called %s: name one by its id: %s", len(ids), r.plural, stripControlChars(ident), strings.Join(ids, ", ")))
+	return "", kit.WithStatus(kit.StatusFailed, fmt.Errorf("%d %s are called %s: name one by its id: %s", len(ids), r.plural, kit.StripControlChars(ident), strings.Join(ids, ", ")))
 }
 
 // byName narrows a list by the parameter name.
@@ -173,20 +174,20 @@ func byServerName(name string) url.Values {
 }
 
 // findByLookUp gives the UUID of the one whose field lookUp has the value.
-func (r *resourceSpec) findByLookUp(c *clientCall, value string) (string, error) {
-	found, err := c.api.List(c.context(), r.at, client.Query{Filter: url.Values{r.lookUp: {value}}})
+func (r *resourceSpec) findByLookUp(c *kit.Call, value string) (string, error) {
+	found, err := c.API.List(c.Context(), r.at, client.Query{Filter: url.Values{r.lookUp: {value}}})
 	if err != nil {
 		return "", err
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("no %s has the %s %s", r.title, r.lookUp, stripControlChars(value))
+		return "", fmt.Errorf("no %s has the %s %s", r.title, r.lookUp, kit.StripControlChars(value))
 	}
 	return found[0].Text("uuid"), nil
 }
 
 // allFields are a record's, in the order of the alphabet.
 func allFields(r client.Record) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(r)), func(f string) bool { return slices.Contains(hidden, f) })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(r)), func(f string) bool { return slices.Contains(kit.HiddenFields, f) })
 }
 
 // patchOf replaces fields by a JSON patch; of an object, only the keys that are given.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // fieldForm is how a field is written on the command line.
@@ -78,7 +79,7 @@ func (f resourceField) define(cmd *cobra.Command) {
 		flags.String(f.flag, "", f.usage+": JSON, a file, or - for standard input")
 	default:
 		if f.allowed != nil {
-			addEnumFlag(cmd, nil, f.flag, "", f.usage, f.allowed...)
+			kit.AddEnumFlag(cmd, nil, f.flag, "", f.usage, f.allowed...)
 			return
 		}
 		flags.String(f.flag, "", f.usage)
@@ -86,7 +87,7 @@ func (f resourceField) define(cmd *cobra.Command) {
 }
 
 // value reads the flag of a field; ok is false where it is not given.
-func (f resourceField) value(c *clientCall) (v any, ok bool, err error) {
+func (f resourceField) value(c *kit.Call) (v any, ok bool, err error) {
 	flags := c.Flags()
 	if !flags.Changed(f.flag) {
 		return nil, false, nil
@@ -114,36 +115,36 @@ func (f resourceField) value(c *clientCall) (v any, ok bool, err error) {
 	return v, true, err
 }
 
-func (f resourceField) parse(c *clientCall, text string) (any, error) {
+func (f resourceField) parse(c *kit.Call, text string) (any, error) {
 	switch f.form {
 	case numberForm:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, usageErrorf(c.Command, "--%s %s: want a whole number", f.flag, text)
+			return nil, kit.UsageErrorf(c.Command, "--%s %s: want a whole number", f.flag, text)
 		}
 		return n, nil
 	case durationForm:
 		d, err := parseLifetime(text)
 		if err != nil {
-			return nil, usageErrorf(c.Command, "--%s %w", f.flag, err)
+			return nil, kit.UsageErrorf(c.Command, "--%s %w", f.flag, err)
 		}
 		return int64(d.Seconds()), nil
 	case boolForm:
 		on, err := strconv.ParseBool(strings.ToLower(text))
 		if err != nil {
-			return nil, usageErrorf(c.Command, "--%s %s: want true or false", f.flag, text)
+			return nil, kit.UsageErrorf(c.Command, "--%s %s: want true or false", f.flag, text)
 		}
 		return on, nil
 	case documentForm:
 		return readJSONArgument(c.Command, f.flag, text)
 	case fileForm:
-		read, err := readArgument(c.InOrStdin(), text, maxArgumentFile)
+		read, err := kit.ReadArgument(c.InOrStdin(), text, kit.MaxArgumentFile)
 		if err != nil {
-			return nil, usageErrorf(c.Command, "--%s: %w", f.flag, err)
+			return nil, kit.UsageErrorf(c.Command, "--%s: %w", f.flag, err)
 		}
 		return strings.TrimSpace(string(read)), nil
 	case nodeForm:
-		n, err := c.api.Node(c.context(), text, "uuid")
+		n, err := c.API.Node(c.Context(), text, "uuid")
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +160,7 @@ type fieldValue struct {
 }
 
 // readFields reads the flags that were given, in the order of the fields.
-func readFields(c *clientCall, fields []resourceField) ([]fieldValue, error) {
+func readFields(c *kit.Call, fields []resourceField) ([]fieldValue, error) {
 	var out []fieldValue
 	for _, f := range fields {
 		v, ok, err := f.value(c)
@@ -174,7 +175,7 @@ func readFields(c *clientCall, fields []resourceField) ([]fieldValue, error) {
 }
 
 // readRecord reads the flags that were given into a record.
-func readRecord(c *clientCall, fields []resourceField) (client.Record, error) {
+func readRecord(c *kit.Call, fields []resourceField) (client.Record, error) {
 	values, err := readFields(c, fields)
 	return recordOf(values), err
 }
@@ -188,7 +189,7 @@ func recordOf(values []fieldValue) client.Record {
 }
 
 // readQuery reads the flags that were given into parameters of a request.
-func readQuery(c *clientCall, fields []resourceField) (url.Values, error) {
+func readQuery(c *kit.Call, fields []resourceField) (url.Values, error) {
 	values, err := readFields(c, fields)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // normalizeFlagName takes the underscores of older commands, and the one plural that the
@@ -17,17 +18,6 @@ func normalizeFlagName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = "property"
 	}
 	return pflag.NormalizedName(name)
-}
-
-// renameFlag accepts the former name of a flag for one release; help does not show it.
-func renameFlag(cmd *cobra.Command, before, now string) {
-	inner := cmd.Flags().GetNormalizeFunc()
-	cmd.Flags().SetNormalizeFunc(func(f *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == before {
-			name = now
-		}
-		return inner(f, name)
-	})
 }
 
 // Fields that most kinds have.
@@ -283,18 +273,18 @@ var imageResource = resourceSpec{
 }
 
 // resourceCommand is a family of commands with an endpoint of its own: those of a kind, and further ones.
-func resourceCommand(r *resourceSpec, short string, add ...func(*apiEndpoint) *cobra.Command) *cobra.Command {
-	e := &apiEndpoint{}
+func resourceCommand(r *resourceSpec, short string, add ...func(*kit.Endpoint) *cobra.Command) *cobra.Command {
+	e := &kit.Endpoint{}
 	return withSubcommands(e, r.command(e, short), add)
 }
 
 // commandGroup is a family of commands that is about no kind by itself.
-func commandGroup(use, short string, add ...func(*apiEndpoint) *cobra.Command) *cobra.Command {
-	return withSubcommands(&apiEndpoint{}, &cobra.Command{Use: use, Short: short}, add)
+func commandGroup(use, short string, add ...func(*kit.Endpoint) *cobra.Command) *cobra.Command {
+	return withSubcommands(&kit.Endpoint{}, &cobra.Command{Use: use, Short: short}, add)
 }
 
-func withSubcommands(e *apiEndpoint, cmd *cobra.Command, add []func(*apiEndpoint) *cobra.Command) *cobra.Command {
-	e.flags(cmd)
+func withSubcommands(e *kit.Endpoint, cmd *cobra.Command, add []func(*kit.Endpoint) *cobra.Command) *cobra.Command {
+	e.Flags(cmd)
 	for _, a := range add {
 		cmd.AddCommand(a(e))
 	}
@@ -302,8 +292,8 @@ func withSubcommands(e *apiEndpoint, cmd *cobra.Command, add []func(*apiEndpoint
 }
 
 // below is a kind whose commands stand below those of another.
-func below(r *resourceSpec, short string) func(*apiEndpoint) *cobra.Command {
-	return func(e *apiEndpoint) *cobra.Command { return r.command(e, short) }
+func below(r *resourceSpec, short string) func(*kit.Endpoint) *cobra.Command {
+	return func(e *kit.Endpoint) *cobra.Command { return r.command(e, short) }
 }
 
 // newResourceCommands are the commands of all kinds beside nodes.

@@ -11,46 +11,47 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 	"salvor/secret"
 	"salvor/wire/native"
 )
 
 func newSecretCommand() *cobra.Command {
-	e := &apiEndpoint{}
+	e := &kit.Endpoint{}
 	cmd := &cobra.Command{
 		Use: "secret", Short: "Show, rotate or print the key that seals the secrets of the database",
 		Example: "  salvor secret status\n  salvor secret rotate --wait",
 	}
-	e.flags(cmd)
+	e.Flags(cmd)
 	cmd.AddCommand(newSecretStatus(e), newSecretRotate(e), newSecretKey())
 	return cmd
 }
 
 const sealPath = "/secrets"
 
-func newSecretStatus(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
+func newSecretStatus(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show which key seals, which processes have read it, and how far a rotation is", Args: cobra.NoArgs,
 		Example: "  salvor secret status\n  salvor secret status -f json",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			var s native.Seal
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, sealPath, nil, nil, &s); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, sealPath, nil, nil, &s); err != nil {
 				return err
 			}
 			return showSeal(c, o, s)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	return cmd
 }
 
-func newSecretRotate(e *apiEndpoint) *cobra.Command {
-	o, w := &outputOptions{}, &waitOption{}
+func newSecretRotate(e *kit.Endpoint) *cobra.Command {
+	o, w := &kit.Output{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "rotate", Short: "Seal all secrets of the database with another key, while salvor serve goes on", Args: cobra.NoArgs,
 		Long: `The process that answers makes a new key and writes it beside the old one into its key file. Copy the file to the processes that have a
@@ -58,16 +59,16 @@ key file of their own. When every process has read the new key, the new key seal
 steps. salvor forgets the old key when nothing is sealed with it any more and no operation holds a token of it. If a process dies
 meanwhile, or all do, the next one goes on. Old backups still need the old key: keep a copy of the key file with them.`,
 		Example: "  salvor secret rotate\n  salvor secret rotate --wait",
-		RunE: e.run(func(c *clientCall) error {
-			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := cmp.Or(o.Check(c.Command), w.check(c)); err != nil {
 				return err
 			}
 			var s native.Seal
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, sealPath+"/rotate", nil, nil, &s); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, sealPath+"/rotate", nil, nil, &s); err != nil {
 				return err
 			}
 			if !w.asked(c) {
-				c.say("the key is being changed: see salvor secret status")
+				c.Say("the key is being changed: see salvor secret status")
 				return showSeal(c, o, s)
 			}
 			s, err := w.sealed(c)
@@ -77,7 +78,7 @@ meanwhile, or all do, the next one goes on. Old backups still need the old key: 
 			return showSeal(c, o, s)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	w.flags(cmd)
 	return cmd
 }
@@ -94,23 +95,23 @@ func newSecretKey() *cobra.Command {
 	}
 }
 
-func showSeal(c *clientCall, o *outputOptions, s native.Seal) error {
-	if o.format != "table" || len(o.columns) > 0 {
-		return o.show(c.OutOrStdout(), client.Record{"state": s.State, "waits_for": s.WaitsFor, "keys": s.Keys, "processes": s.Processes, "old": s.Old})
+func showSeal(c *kit.Call, o *kit.Output, s native.Seal) error {
+	if o.Format != "table" || len(o.Columns) > 0 {
+		return o.Show(c.OutOrStdout(), client.Record{"state": s.State, "waits_for": s.WaitsFor, "keys": s.Keys, "processes": s.Processes, "old": s.Old})
 	}
 	out := c.OutOrStdout()
 	for _, k := range s.Keys {
 		if k.State != "retired" {
-			fmt.Fprintf(out, "key %s  %s since %s\n", formatCell(k.ID), formatCell(k.State), formatCell(k.Since))
+			fmt.Fprintf(out, "key %s  %s since %s\n", kit.FormatCell(k.ID), kit.FormatCell(k.State), kit.FormatCell(k.Since))
 		}
 	}
 	for _, p := range s.Processes {
-		fmt.Fprintf(out, "process on %s  has read %s\n", formatCell(p.Host), formatCell(strings.Join(p.Keys, " ")))
+		fmt.Fprintf(out, "process on %s  has read %s\n", kit.FormatCell(p.Host), kit.FormatCell(strings.Join(p.Keys, " ")))
 	}
 	if s.Old != nil {
 		fmt.Fprintf(out, "the old key is needed by %d rows, %d ramdisks, %d operations\n", s.Old.Rows, s.Old.Ramdisks, s.Old.Operations)
 	}
-	fmt.Fprintln(out, strings.TrimSpace(formatCell(s.State)+" "+waitsWord(s.WaitsFor)))
+	fmt.Fprintln(out, strings.TrimSpace(kit.FormatCell(s.State)+" "+waitsWord(s.WaitsFor)))
 	return nil
 }
 
@@ -118,25 +119,25 @@ func waitsWord(why string) string {
 	if why == "" {
 		return ""
 	}
-	return "- waits for: " + formatCell(why)
+	return "- waits for: " + kit.FormatCell(why)
 }
 
 // sealed waits for the end of a change of the key.
-func (w *waitOption) sealed(c *clientCall) (native.Seal, error) {
+func (w *waitOption) sealed(c *kit.Call) (native.Seal, error) {
 	ctx, cancel := w.within(c)
 	defer cancel()
-	line, began := newProgress(c.ErrOrStderr(), "key"), time.Now()
-	defer line.end()
+	line, began := kit.NewProgress(c.ErrOrStderr(), "key"), time.Now()
+	defer line.End()
 	for {
 		var s native.Seal
-		err := c.api.Ask(ctx, client.Native, http.MethodGet, sealPath, nil, nil, &s)
+		err := c.API.Ask(ctx, client.Native, http.MethodGet, sealPath, nil, nil, &s)
 		switch {
 		case err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable):
 			return s, err
 		case err == nil && s.State == "steady":
 			return s, nil
 		case err == nil:
-			line.printStatus(time.Since(began), firstOf(s.WaitsFor, s.State))
+			line.PrintStatus(time.Since(began), kit.FirstOf(s.WaitsFor, s.State))
 		}
 		if pauseFor(ctx, planLook) != nil {
 			return s, w.late(c, fmt.Errorf("gave up waiting; the change has not ended: see salvor secret status"))

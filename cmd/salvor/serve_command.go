@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/cmd/salvor/serve"
 	"salvor/config"
 )
@@ -54,7 +55,7 @@ func newServeCommand() *cobra.Command {
 				if len(f.Sets) == 2 {
 					host, port, err := net.SplitHostPort(given[0])
 					if err != nil {
-						return usageErrorf(cmd, "--%s %s: want ADDRESS:PORT", f.Name, given[0])
+						return kit.UsageErrorf(cmd, "--%s %s: want ADDRESS:PORT", f.Name, given[0])
 					}
 					given = []string{host, port}
 				}
@@ -64,9 +65,9 @@ func newServeCommand() *cobra.Command {
 			}
 			cfg, warnings, err := config.Load(source)
 			if err != nil {
-				return forGood(err)
+				return kit.ForGood(err)
 			}
-			return forGood(serve.Run(cmd.Context(), cfg, warnings))
+			return kit.ForGood(serve.Run(cmd.Context(), cfg, warnings))
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file")

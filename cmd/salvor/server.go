@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 	"salvor/wire/native"
 )
@@ -36,14 +37,14 @@ type serverVerb struct {
 	word, short, example string
 	// body is the action's; nil: {key: null}.
 	key  string
-	body func(c *clientCall) (any, error)
+	body func(c *kit.Call) (any, error)
 	// reached are the states in which --wait ends; empty: there is nothing to wait for.
 	reached []string
 	flags   func(*cobra.Command)
 	// said prints what the answer holds.
-	said func(c *clientCall, answer client.Record)
+	said func(c *kit.Call, answer client.Record)
 	// then tells about a server that got where --wait waited for.
-	then func(c *clientCall, id, name string)
+	then func(c *kit.Call, id, name string)
 }
 
 var serverVerbs = []serverVerb{
@@ -58,7 +59,7 @@ var serverVerbs = []serverVerb{
 	{word: "unpause", key: "unpause", short: "Let the processors of servers go on", reached: []string{"ACTIVE"}},
 	{word: "suspend", key: "suspend", short: "Save servers to disk", reached: []string{"SUSPENDED"}},
 	{word: "resume", key: "resume", short: "Let suspended servers go on", reached: []string{"ACTIVE"}},
-	{word: "lock", key: "lock", short: "Let only administrators change servers", body: func(c *clientCall) (any, error) {
+	{word: "lock", key: "lock", short: "Let only administrators change servers", body: func(c *kit.Call) (any, error) {
 		if why, _ := c.Flags().GetString("reason"); why != "" {
 			return client.Record{"locked_reason": why}, nil
 		}
@@ -71,7 +72,7 @@ var serverVerbs = []serverVerb{
 		cmd.Flags().String("password-file", "", "a file with the password in its first line, or - for standard input")
 		cmd.MarkFlagsMutuallyExclusive("password", "password-file")
 		keyFlags(cmd)
-	}, said: func(c *clientCall, answer client.Record) {
+	}, said: func(c *kit.Call, answer client.Record) {
 		if password := answer.Text("adminPass"); password != "" {
 			fmt.Fprintln(c.OutOrStdout(), "adminPass:", password)
 		}
@@ -80,7 +81,7 @@ var serverVerbs = []serverVerb{
   salvor server rescue web1 --key ~/.ssh/id_ed25519.pub --expires-in 8h --wait
 then: salvor server ssh web1`},
 	{word: "unrescue", key: "unrescue", short: "Boot servers back into their own systems", reached: []string{"ACTIVE"}},
-	{word: "rebuild", key: "rebuild", short: "Rebuild the root disks of servers; the old disks go into quarantine", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *clientCall) (any, error) {
+	{word: "rebuild", key: "rebuild", short: "Rebuild the root disks of servers; the old disks go into quarantine", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *kit.Call) (any, error) {
 		name, _ := c.Flags().GetString("image")
 		id, err := imageResource.find(c, name)
 		body := client.Record{"imageRef": id}
@@ -96,7 +97,7 @@ then: salvor server ssh web1`},
   salvor server rebuild web1 --image debian-13 --discard     # where the host has no room for both disks`},
 }
 
-func rebootBody(c *clientCall) (any, error) {
+func rebootBody(c *kit.Call) (any, error) {
 	kind := "SOFT"
 	if hard, _ := c.Flags().GetBool("hard"); hard {
 		kind = "HARD"
@@ -104,7 +105,7 @@ func rebootBody(c *clientCall) (any, error) {
 	return client.Record{"type": kind}, nil
 }
 
-func rescueBody(c *clientCall) (any, error) {
+func rescueBody(c *kit.Call) (any, error) {
 	body := client.Record{}
 	password, err := c.Flags().GetString("password")
 	if err != nil {
@@ -139,7 +140,7 @@ func rescueBody(c *clientCall) (any, error) {
 }
 
 // rescueRef gives the UUID of what a rescue boots: an image of the image API, else a rescue image.
-func rescueRef(c *clientCall, name string) (string, error) {
+func rescueRef(c *kit.Call, name string) (string, error) {
 	id, err := imageResource.find(c, name)
 	if !problem.Is(err, problem.NotFound) {
 		return id, err
@@ -154,13 +155,13 @@ func rescueRef(c *clientCall, name string) (string, error) {
 	}
 	found, err := rescueImageResource.ask(c, http.MethodGet, "/"+url.PathEscape(num), nil, nil)
 	if err == nil && found.Text("uuid") == "" {
-		err = fmt.Errorf("rescue image %s has no UUID", stripControlChars(name))
+		err = fmt.Errorf("rescue image %s has no UUID", kit.StripControlChars(name))
 	}
 	return found.Text("uuid"), err
 }
 
 // getRescueSession is the rescue session of a server; nil where it has none, or where it is not told to who asks.
-func getRescueSession(c *clientCall, id string) client.Record {
+func getRescueSession(c *kit.Call, id string) client.Record {
 	found, err := sessionResource.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 	if err != nil {
 		return nil
@@ -170,18 +171,18 @@ func getRescueSession(c *clientCall, id string) client.Record {
 
 // saySession prints the fingerprint that the rescue system told, where it is reached, when it ends, and the command that logs in. Not every one tells all of that:
 // what is not to be had is left out, the rescue has succeeded.
-func saySession(c *clientCall, found client.Record, login string) {
+func saySession(c *kit.Call, found client.Record, login string) {
 	if fingerprint := found.Text("fingerprint"); fingerprint != "" {
-		fmt.Fprintln(c.OutOrStdout(), "ssh host key:", stripControlChars(fingerprint))
+		fmt.Fprintln(c.OutOrStdout(), "ssh host key:", kit.StripControlChars(fingerprint))
 	}
 	if addresses, _ := found["addresses"].([]any); len(addresses) > 0 {
-		fmt.Fprintln(c.OutOrStdout(), "addresses:", stripControlChars(strings.Trim(fmt.Sprint(addresses), "[]")))
+		fmt.Fprintln(c.OutOrStdout(), "addresses:", kit.StripControlChars(strings.Trim(fmt.Sprint(addresses), "[]")))
 	}
 	if end := found.Text("expires_at"); end != "" {
-		fmt.Fprintln(c.OutOrStdout(), "ends by itself at:", stripControlChars(shownTime(end)))
+		fmt.Fprintln(c.OutOrStdout(), "ends by itself at:", kit.StripControlChars(kit.ShownTime(end)))
 	}
 	if notice := found.Text("notice"); notice != "" {
-		fmt.Fprintln(c.OutOrStdout(), "notice:", stripControlChars(notice))
+		fmt.Fprintln(c.OutOrStdout(), "notice:", kit.StripControlChars(notice))
 	}
 	if found.Text("host_key") != "" {
 		fmt.Fprintln(c.OutOrStdout(), "log in:", login)
@@ -189,14 +190,14 @@ func saySession(c *clientCall, found client.Record, login string) {
 }
 
 // sayServerEntry prints how a rescued server is entered.
-func sayServerEntry(c *clientCall, id, name string) {
-	saySession(c, getRescueSession(c, id), "salvor server ssh "+stripControlChars(name))
+func sayServerEntry(c *kit.Call, id, name string) {
+	saySession(c, getRescueSession(c, id), "salvor server ssh "+kit.StripControlChars(name))
 }
 
 func newServerCommand() *cobra.Command {
-	e := &apiEndpoint{}
+	e := &kit.Endpoint{}
 	cmd := serverResource.command(e, "Virtual machines")
-	e.flags(cmd)
+	e.Flags(cmd)
 	for _, v := range serverVerbs {
 		cmd.AddCommand(v.command(e))
 	}
@@ -204,7 +205,7 @@ func newServerCommand() *cobra.Command {
 	return cmd
 }
 
-func (v serverVerb) command(e *apiEndpoint) *cobra.Command {
+func (v serverVerb) command(e *kit.Endpoint) *cobra.Command {
 	w := &waitOption{}
 	if v.example == "" {
 		v.example = "  salvor server " + v.word + " web1"
@@ -214,7 +215,7 @@ func (v serverVerb) command(e *apiEndpoint) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: v.word + " SERVER...", Short: v.short, Args: cobra.MinimumNArgs(1), Example: v.example,
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			if err := w.check(c); err != nil {
 				return err
 			}
@@ -225,13 +226,13 @@ func (v serverVerb) command(e *apiEndpoint) *cobra.Command {
 					return err
 				}
 			}
-			return c.each(func(ident string) error {
+			return c.Each(func(ident string) error {
 				id, err := serverResource.find(c, ident)
 				if err != nil {
 					return err
 				}
 				var answer client.Record
-				if err := c.api.Ask(c.context(), client.Compute, http.MethodPost, "/servers/"+url.PathEscape(id)+"/action", nil, client.Record{v.key: body}, &answer); err != nil {
+				if err := c.API.Ask(c.Context(), client.Compute, http.MethodPost, "/servers/"+url.PathEscape(id)+"/action", nil, client.Record{v.key: body}, &answer); err != nil {
 					return err
 				}
 				if v.said != nil {
@@ -258,48 +259,48 @@ func (v serverVerb) command(e *apiEndpoint) *cobra.Command {
 }
 
 // server waits until a server has one of the states and nothing works on it. A server in ERROR ends the wait with its fault.
-func (w *waitOption) server(c *clientCall, id, name string, reached []string) error {
+func (w *waitOption) server(c *kit.Call, id, name string, reached []string) error {
 	ctx, cancel := w.within(c)
 	defer cancel()
-	p, began := newProgress(c.ErrOrStderr(), name), time.Now()
-	defer p.end()
+	p, began := kit.NewProgress(c.ErrOrStderr(), name), time.Now()
+	defer p.End()
 	for {
 		s, err := serverResource.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 		if err != nil {
 			return err
 		}
 		status, task := s.Text("status"), s.Text("OS-EXT-STS:task_state")
-		p.printStatus(time.Since(began), strings.TrimSpace(status+" "+task))
+		p.PrintStatus(time.Since(began), strings.TrimSpace(status+" "+task))
 		if task == "" {
 			for _, r := range reached {
 				if r == status {
-					fmt.Fprintf(c.OutOrStdout(), "%s: %s (%.1f s)\n", stripControlChars(name), status, time.Since(began).Seconds())
+					fmt.Fprintf(c.OutOrStdout(), "%s: %s (%.1f s)\n", kit.StripControlChars(name), status, time.Since(began).Seconds())
 					return nil
 				}
 			}
 			if failed := failedAction(c, id); failed != "" && status != "ERROR" {
-				return withStatus(statusFailed, fmt.Errorf("server %s: the action %s failed and left it %s\nwhat next: salvor why server:%s says the reason", stripControlChars(name), stripControlChars(failed), status, stripControlChars(id)))
+				return kit.WithStatus(kit.StatusFailed, fmt.Errorf("server %s: the action %s failed and left it %s\nwhat next: salvor why server:%s says the reason", kit.StripControlChars(name), kit.StripControlChars(failed), status, kit.StripControlChars(id)))
 			}
 			if status == "ERROR" {
 				fault, _ := s["fault"].(map[string]any)
 				why, _ := fault["message"].(string)
-				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\n%s", stripControlChars(name), stripControlChars(firstOf(why, "it says no reason")), nextCommandsOfServer(c, id)))
+				return kit.WithStatus(kit.StatusFailed, fmt.Errorf("server %s is in ERROR: %s\n%s", kit.StripControlChars(name), kit.StripControlChars(kit.FirstOf(why, "it says no reason")), nextCommandsOfServer(c, id)))
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return w.late(c, fmt.Errorf("server %s: gave up waiting in %s %s; it has not ended: see salvor server show %[1]s", stripControlChars(name), status, task))
+			return w.late(c, fmt.Errorf("server %s: gave up waiting in %s %s; it has not ended: see salvor server show %[1]s", kit.StripControlChars(name), status, task))
 		case <-time.After(serverLook):
 		}
 	}
 }
 
 // failedAction names the newest action on a server if that failed; empty: it did not, or nobody tells.
-func failedAction(c *clientCall, id string) string {
+func failedAction(c *kit.Call, id string) string {
 	var got struct {
 		Actions []struct{ Action, Message string } `json:"instanceActions"`
 	}
-	err := c.api.Ask(c.context(), client.Compute, http.MethodGet, "/servers/"+url.PathEscape(id)+"/os-instance-actions", nil, nil, &got)
+	err := c.API.Ask(c.Context(), client.Compute, http.MethodGet, "/servers/"+url.PathEscape(id)+"/os-instance-actions", nil, nil, &got)
 	if err != nil || len(got.Actions) == 0 || got.Actions[0].Message != "Error" {
 		return ""
 	}
@@ -307,10 +308,10 @@ func failedAction(c *clientCall, id string) string {
 }
 
 // nextCommandsOfServer lists the commands that `salvor why` suggests for a server in ERROR.
-func nextCommandsOfServer(c *clientCall, id string) string {
+func nextCommandsOfServer(c *kit.Call, id string) string {
 	var why native.Why
-	if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/servers/"+url.PathEscape(id)+"/why", nil, nil, &why); err != nil || len(why.Next) == 0 {
-		return "what next: salvor why server:" + stripControlChars(id) + "  # see its state and what to do"
+	if err := c.API.Ask(c.Context(), client.Native, http.MethodGet, "/servers/"+url.PathEscape(id)+"/why", nil, nil, &why); err != nil || len(why.Next) == 0 {
+		return "what next: salvor why server:" + kit.StripControlChars(id) + "  # see its state and what to do"
 	}
 	return nextCommands(why.Next)
 }
@@ -318,21 +319,21 @@ func nextCommandsOfServer(c *clientCall, id string) string {
 // serverLook is how often a server is looked at while somebody waits.
 const serverLook = 200 * time.Millisecond
 
-func newServerDelete(e *apiEndpoint) *cobra.Command {
+func newServerDelete(e *kit.Endpoint) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use: "delete SERVER...", Short: "Delete servers, with their local disks", Args: cobra.MinimumNArgs(1), Example: "  salvor server delete web1 --wait",
-		RunE: e.run(func(c *clientCall) error {
-			return c.each(func(ident string) error {
+		RunE: e.Run(func(c *kit.Call) error {
+			return c.Each(func(ident string) error {
 				id, err := serverResource.find(c, ident)
 				if err != nil {
 					return err
 				}
 				path := "/servers/" + url.PathEscape(id)
-				err = c.api.Ask(c.context(), client.Compute, http.MethodDelete, path, nil, nil, nil)
+				err = c.API.Ask(c.Context(), client.Compute, http.MethodDelete, path, nil, nil, nil)
 				for wait && err == nil {
-					if err = c.api.Ask(c.context(), client.Compute, http.MethodGet, path, nil, nil, nil); err == nil {
-						err = pauseFor(c.context(), serverLook)
+					if err = c.API.Ask(c.Context(), client.Compute, http.MethodGet, path, nil, nil, nil); err == nil {
+						err = pauseFor(c.Context(), serverLook)
 					}
 				}
 				if wait && client.StatusOf(err) == http.StatusNotFound {
@@ -355,11 +356,11 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func newServerSet(e *apiEndpoint) *cobra.Command {
+func newServerSet(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set SERVER", Short: "Change fields of a server", Args: cobra.ExactArgs(1), Example: "  salvor server set web1 --name web2 --property tier=front\n  salvor server set web1 --state active",
-		RunE: e.run(func(c *clientCall) error {
-			id, err := serverResource.find(c, c.args[0])
+		RunE: e.Run(func(c *kit.Call) error {
+			id, err := serverResource.find(c, c.Args[0])
 			if err != nil {
 				return err
 			}
@@ -370,7 +371,7 @@ func newServerSet(e *apiEndpoint) *cobra.Command {
 				}
 			}
 			if len(changes) > 0 {
-				if err := c.api.Ask(c.context(), client.Compute, http.MethodPut, path, nil, client.Record{"server": changes}, nil); err != nil {
+				if err := c.API.Ask(c.Context(), client.Compute, http.MethodPut, path, nil, client.Record{"server": changes}, nil); err != nil {
 					return err
 				}
 			}
@@ -379,12 +380,12 @@ func newServerSet(e *apiEndpoint) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := c.api.Ask(c.context(), client.Compute, http.MethodPost, path+"/metadata", nil, client.Record{"metadata": meta}, nil); err != nil {
+				if err := c.API.Ask(c.Context(), client.Compute, http.MethodPost, path+"/metadata", nil, client.Record{"metadata": meta}, nil); err != nil {
 					return err
 				}
 			}
 			if state, _ := c.Flags().GetString("state"); state != "" {
-				return c.api.Ask(c.context(), client.Compute, http.MethodPost, path+"/action", nil, client.Record{"os-resetState": client.Record{"state": state}}, nil)
+				return c.API.Ask(c.Context(), client.Compute, http.MethodPost, path+"/action", nil, client.Record{"os-resetState": client.Record{"state": state}}, nil)
 			}
 			return nil
 		}),
@@ -392,6 +393,6 @@ func newServerSet(e *apiEndpoint) *cobra.Command {
 	cmd.Flags().String("name", "", "the new name")
 	cmd.Flags().String("description", "", "the new description")
 	cmd.Flags().StringArray("property", nil, "KEY=VALUE; may be repeated")
-	addEnumFlag(cmd, nil, "state", "", "for administrators: correct a wrong state to active or error", "active", "error")
+	kit.AddEnumFlag(cmd, nil, "state", "", "for administrators: correct a wrong state to active or error", "active", "error")
 	return cmd
 }

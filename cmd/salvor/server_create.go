@@ -9,18 +9,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 const maxUserData = 48 << 10 // as Nova takes, before base64
 
-func newServerCreate(e *apiEndpoint) *cobra.Command {
-	o, w := &outputOptions{}, &waitOption{}
+func newServerCreate(e *kit.Endpoint) *cobra.Command {
+	o, w := &kit.Output{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a server", Args: cobra.ExactArgs(1),
 		Example: `  salvor server create web1 --flavor small --image debian-12 --network lan --key-name me --wait
   salvor server create db1 --flavor small --volume root-of-db1 --nic none`,
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			if err := w.check(c); err != nil {
@@ -36,7 +37,7 @@ func newServerCreate(e *apiEndpoint) *cobra.Command {
 			}
 			id := made.Text("id")
 			if w.asked(c) {
-				if err := w.server(c, id, c.args[0], []string{"ACTIVE"}); err != nil {
+				if err := w.server(c, id, c.Args[0], []string{"ACTIVE"}); err != nil {
 					return err
 				}
 			}
@@ -47,10 +48,10 @@ func newServerCreate(e *apiEndpoint) *cobra.Command {
 			if password := made.Text("adminPass"); password != "" {
 				shown["adminPass"] = password
 			}
-			return o.show(c.OutOrStdout(), shown)
+			return o.Show(c.OutOrStdout(), shown)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	w.flags(cmd)
 	f := cmd.Flags()
 	f.String("flavor", "", "the size, by name or id")
@@ -70,9 +71,9 @@ func newServerCreate(e *apiEndpoint) *cobra.Command {
 	return cmd
 }
 
-func serverBody(c *clientCall) (client.Record, error) {
+func serverBody(c *kit.Call) (client.Record, error) {
 	text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
-	body := client.Record{"name": c.args[0]}
+	body := client.Record{"name": c.Args[0]}
 	flavor, err := flavorResource.find(c, text("flavor"))
 	if err != nil {
 		return nil, err
@@ -99,9 +100,9 @@ func serverBody(c *clientCall) (client.Record, error) {
 		}
 	}
 	if name := text("user-data"); name != "" {
-		data, err := readArgument(c.InOrStdin(), name, maxUserData)
+		data, err := kit.ReadArgument(c.InOrStdin(), name, maxUserData)
 		if err != nil {
-			return nil, usageErrorf(c.Command, "--user-data: %w", err)
+			return nil, kit.UsageErrorf(c.Command, "--user-data: %w", err)
 		}
 		body["user_data"] = base64.StdEncoding.EncodeToString(data)
 	}
@@ -118,7 +119,7 @@ func serverBody(c *clientCall) (client.Record, error) {
 }
 
 // serverNetworks reads --network and --nic: nothing is left to the control plane's choice unless nothing is said.
-func serverNetworks(c *clientCall) (any, error) {
+func serverNetworks(c *kit.Call) (any, error) {
 	nets, _ := c.Flags().GetStringArray("network")
 	nics, _ := c.Flags().GetStringArray("nic")
 	if len(nics) == 1 && (nics[0] == "none" || nics[0] == "auto") && len(nets) == 0 {
@@ -145,7 +146,7 @@ func serverNetworks(c *clientCall) (any, error) {
 			case "v4-fixed-ip", "v6-fixed-ip":
 				nic["fixed_ip"] = value
 			default:
-				return nil, usageErrorf(c.Command, "--nic %s: want none, or net-id=UUID[,v4-fixed-ip=ADDRESS]", n)
+				return nil, kit.UsageErrorf(c.Command, "--nic %s: want none, or net-id=UUID[,v4-fixed-ip=ADDRESS]", n)
 			}
 		}
 		out = append(out, nic)
@@ -157,29 +158,29 @@ func serverNetworks(c *clientCall) (any, error) {
 }
 
 // newServerVolume is "server add volume" and "server remove volume".
-func newServerVolume(e *apiEndpoint, verb string) *cobra.Command {
+func newServerVolume(e *kit.Endpoint, verb string) *cobra.Command {
 	group := &cobra.Command{Use: verb, Short: map[string]string{"add": "Attach a volume to a server", "remove": "Detach a volume from a server"}[verb]}
 	cmd := &cobra.Command{
 		Use: "volume SERVER VOLUME", Short: map[string]string{"add": "Attach a volume to a server", "remove": "Detach a volume from a server"}[verb],
 		Args: cobra.ExactArgs(2), Example: "  salvor server " + verb + " volume web1 data1",
-		RunE: e.run(func(c *clientCall) error {
-			server, err := serverResource.find(c, c.args[0])
+		RunE: e.Run(func(c *kit.Call) error {
+			server, err := serverResource.find(c, c.Args[0])
 			if err != nil {
 				return err
 			}
-			volume, err := volumeResource.find(c, c.args[1])
+			volume, err := volumeResource.find(c, c.Args[1])
 			if err != nil {
 				return err
 			}
 			path := "/servers/" + url.PathEscape(server) + "/os-volume_attachments"
 			if verb == "remove" {
-				return c.api.Ask(c.context(), client.Compute, http.MethodDelete, path+"/"+url.PathEscape(volume), nil, nil, nil)
+				return c.API.Ask(c.Context(), client.Compute, http.MethodDelete, path+"/"+url.PathEscape(volume), nil, nil, nil)
 			}
 			wish := client.Record{"volumeId": volume}
 			if device, _ := c.Flags().GetString("device"); device != "" {
 				wish["device"] = device
 			}
-			return c.api.Ask(c.context(), client.Compute, http.MethodPost, path, nil, client.Record{"volumeAttachment": wish}, nil)
+			return c.API.Ask(c.Context(), client.Compute, http.MethodPost, path, nil, client.Record{"volumeAttachment": wish}, nil)
 		}),
 	}
 	if verb == "add" {
@@ -189,13 +190,13 @@ func newServerVolume(e *apiEndpoint, verb string) *cobra.Command {
 	return group
 }
 
-func newServerAdopt(e *apiEndpoint) *cobra.Command {
-	o := &outputOptions{}
+func newServerAdopt(e *kit.Endpoint) *cobra.Command {
+	o := &kit.Output{}
 	cmd := &cobra.Command{
 		Use: "adopt", Short: "Adopt a running instance of a Ganeti cluster as a server", Args: cobra.NoArgs,
 		Example: "  salvor server adopt --cluster prod --instance web1.example --project web --os debian --os-family linux",
-		RunE: e.run(func(c *clientCall) error {
-			if err := o.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := o.Check(c.Command); err != nil {
 				return err
 			}
 			cluster, _ := c.Flags().GetString("cluster")
@@ -211,13 +212,13 @@ func newServerAdopt(e *apiEndpoint) *cobra.Command {
 				}
 			}
 			var got client.Record
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/servers/adopt", nil, wish, &got); err != nil {
+			if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, "/servers/adopt", nil, wish, &got); err != nil {
 				return err
 			}
-			return o.show(c.OutOrStdout(), got)
+			return o.Show(c.OutOrStdout(), got)
 		}),
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	cmd.Flags().String("cluster", "", "the cluster, by name or UUID")
 	cmd.Flags().String("instance", "", "the instance's name there")
 	cmd.Flags().String("name", "", "the server's name (default the instance's)")
@@ -230,23 +231,23 @@ func newServerAdopt(e *apiEndpoint) *cobra.Command {
 }
 
 // newServerAbort makes the command that aborts the open operation of servers.
-func newServerAbort(e *apiEndpoint) *cobra.Command {
+func newServerAbort(e *kit.Endpoint) *cobra.Command {
 	w := &waitOption{}
 	cmd := &cobra.Command{
 		Use: "abort SERVER...", Short: "Abort the open operation of servers, for example while their host is silent", Args: cobra.MinimumNArgs(1),
 		Long: `Abort the open operation of servers: the operation fails within 5 s. The host may have carried out orders that it has not answered;
 salvor does not undo them. The server shows what is known of them. The host carries out no further order of the operation.`,
 		Example: "  salvor server abort web1 --wait\n  salvor why server:web1",
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			if err := w.check(c); err != nil {
 				return err
 			}
-			return c.each(func(ident string) error {
+			return c.Each(func(ident string) error {
 				id, err := serverResource.find(c, ident)
 				if err != nil {
 					return err
 				}
-				if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/servers/"+url.PathEscape(id)+"/abort", nil, client.Record{}, nil); err != nil || !w.asked(c) {
+				if err := c.API.Ask(c.Context(), client.Native, http.MethodPost, "/servers/"+url.PathEscape(id)+"/abort", nil, client.Record{}, nil); err != nil || !w.asked(c) {
 					return err
 				}
 				return w.server(c, id, ident, []string{"ACTIVE", "SHUTOFF", "RESCUE", "PAUSED", "SUSPENDED", "ERROR"})
@@ -258,25 +259,25 @@ salvor does not undo them. The server shows what is known of them. The host carr
 }
 
 // newServerModify is the former name of rescue-config, for one release.
-func newServerModify(e *apiEndpoint) *cobra.Command {
+func newServerModify(e *kit.Endpoint) *cobra.Command {
 	cmd := newServerRescueConfig(e)
 	cmd.Use, cmd.Hidden, cmd.Deprecated = "modify SERVER", true, "use: salvor server rescue-config"
 	return cmd
 }
 
 // newServerRescueConfig is the management command of the specification.
-func newServerRescueConfig(e *apiEndpoint) *cobra.Command {
+func newServerRescueConfig(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rescue-config SERVER", Short: "Rescue or unrescue a stopped server by its settings alone: it stays off", Args: cobra.ExactArgs(1),
 		Example: "  salvor server rescue-config web1 --action rescue --rescue-image 3 --key ~/.ssh/id_ed25519.pub --expires-in 24h\n  salvor server rescue-config web1 --action unrescue",
-		RunE: e.run(func(c *clientCall) error {
+		RunE: e.Run(func(c *kit.Call) error {
 			action, _ := c.Flags().GetString("action")
 			body := client.Record{"action": action}
 			switch image, _ := c.Flags().GetInt64("rescue-image"); {
 			case action != "rescue" && action != "unrescue":
-				return usageErrorf(c.Command, "--action %s: want rescue or unrescue", action)
+				return kit.UsageErrorf(c.Command, "--action %s: want rescue or unrescue", action)
 			case image != 0 && action != "rescue":
-				return usageErrorf(c.Command, "--rescue-image goes with --action rescue")
+				return kit.UsageErrorf(c.Command, "--rescue-image goes with --action rescue")
 			case image != 0:
 				body["rescue_image"] = image
 			}
@@ -285,11 +286,11 @@ func newServerRescueConfig(e *apiEndpoint) *cobra.Command {
 					return err
 				}
 			}
-			id, err := serverResource.find(c, c.args[0])
+			id, err := serverResource.find(c, c.Args[0])
 			if err != nil {
 				return err
 			}
-			return c.api.Ask(c.context(), client.Native, http.MethodPost, "/servers/"+url.PathEscape(id)+"/modify", nil, body, nil)
+			return c.API.Ask(c.Context(), client.Native, http.MethodPost, "/servers/"+url.PathEscape(id)+"/modify", nil, body, nil)
 		}),
 	}
 	cmd.Flags().String("action", "", "rescue or unrescue")
@@ -301,23 +302,23 @@ func newServerRescueConfig(e *apiEndpoint) *cobra.Command {
 }
 
 // sessionWishes adds what is asked of the session.
-func sessionWishes(c *clientCall, body client.Record) error {
+func sessionWishes(c *kit.Call, body client.Record) error {
 	if after, _ := c.Flags().GetString("expires-in"); after != "" {
 		d, err := parseLifetime(after)
 		if err != nil {
-			return usageErrorf(c.Command, "--expires-in %w", err)
+			return kit.UsageErrorf(c.Command, "--expires-in %w", err)
 		}
 		body["expires_in"] = int64(d.Seconds())
 	}
 	files, _ := c.Flags().GetStringArray("key")
 	var keys []string
 	for _, name := range files {
-		text, err := readArgument(c.InOrStdin(), name, maxArgumentFile)
+		text, err := kit.ReadArgument(c.InOrStdin(), name, kit.MaxArgumentFile)
 		if err != nil {
-			return usageErrorf(c.Command, "--key: %w", err)
+			return kit.UsageErrorf(c.Command, "--key: %w", err)
 		}
 		if len(strings.TrimSpace(string(text))) == 0 {
-			return usageErrorf(c.Command, "--key %s: the file holds no public key; give a .pub file of ssh-keygen", name)
+			return kit.UsageErrorf(c.Command, "--key %s: the file holds no public key; give a .pub file of ssh-keygen", name)
 		}
 		keys = append(keys, strings.TrimSpace(string(text)))
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // everyTime are the forms in which APIs write times.
@@ -25,12 +26,12 @@ var everyTime = []string{"2026-11-28T01:06:23Z", "2026-11-28T01:06:23.061064592Z
 func TestShownTime(t *testing.T) {
 	const want = "2026-11-28 01:06:23 UTC"
 	for _, text := range everyTime {
-		if got := shownTime(text); got != want {
+		if got := kit.ShownTime(text); got != want {
 			t.Errorf("%s is shown as %s, want %s", text, got, want)
 		}
 	}
 	for _, text := range []string{"", "rack1-7", "2026-11-28", "at 2026-11-28T01:06:23Z it broke", "2026-99-28T01:06:23Z"} {
-		if got := shownTime(text); got != text {
+		if got := kit.ShownTime(text); got != text {
 			t.Errorf("%q is no time of an API and is shown as %q", text, got)
 		}
 	}
@@ -106,7 +107,7 @@ func TestTablesShowOneFormOfTime(t *testing.T) {
 // TestNobodyElseFormatsTimes: the program shows times by record.Moment, the console by stamp.
 func TestNobodyElseFormatsTimes(t *testing.T) {
 	// The layouts of the APIs of others, and of what programs read.
-	wire := []string{"api/identity/", "api/image/", "api/nova/", "api/cyclades/", "api/volume/", "api/ironic/", "lab/", "sim/", "bench/", "test/", "tools/", "record/why.go", "cmd/salvor/man.go",
+	wire := []string{"api/identity/", "api/image/", "api/nova/", "api/cyclades/", "api/volume/", "api/ironic/", "lab/", "test/", "tools/", "record/why.go", "cmd/salvor/man.go",
 		// The rules about an installed system import nothing that shows times, and write them in the same form, or a day.
 		"diagnose/system/"}
 	bad := regexp.MustCompile(`\.Local\(\)|Format\((time\.(DateTime|TimeOnly|Stamp\w*|Kitchen|RFC1123Z?|RFC850|RFC822Z?|ANSIC|UnixDate)|"[^"]*0[56][^"]*")\)|\.toLocale(Time|Date)String|Date\([^)]*\)\.toLocaleString|Intl\.DateTimeFormat`)

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 )
 
 // A site's boot service, which knows no database; and the door of the centre that it speaks to.
@@ -24,8 +25,8 @@ var siteResource = resourceSpec{
 }
 
 func newSiteCommand() *cobra.Command {
-	e := &apiEndpoint{}
+	e := &kit.Endpoint{}
 	cmd := siteResource.command(e, "Manage sites: boot services that ask the centre instead of the database")
-	e.flags(cmd)
+	e.Flags(cmd)
 	return cmd
 }

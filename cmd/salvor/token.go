@@ -20,6 +20,7 @@ import (
 	"salvor/api/identity"
 	"salvor/api/native"
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/cmd/salvor/serve"
 	"salvor/config"
 	"salvor/problem"
@@ -44,9 +45,9 @@ var tokenResource = resourceSpec{
 
 // newTokenCommand is `salvor token`.
 func newTokenCommand() *cobra.Command {
-	e := &apiEndpoint{}
+	e := &kit.Endpoint{}
 	cmd := tokenResource.command(e, "Manage the API tokens of programs and people, if no Keystone does")
-	e.flags(cmd)
+	e.Flags(cmd)
 	cmd.AddCommand(newTokenCreate(e))
 	return cmd
 }
@@ -58,8 +59,8 @@ type wantedToken struct {
 	where                  serveFlags
 }
 
-func newTokenCreate(e *apiEndpoint) *cobra.Command {
-	o, w := &outputOptions{}, &wantedToken{}
+func newTokenCreate(e *kit.Endpoint) *cobra.Command {
+	o, w := &kit.Output{}, &wantedToken{}
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a token and show its text, only once", Args: cobra.ExactArgs(1), Example: tokenResource.example,
 		Long: `Create a token. The command shows the text of the token only once. salvor does not store the text, only a digest of it.
@@ -68,32 +69,32 @@ An administrator (role admin) of the whole system can create any token, and an a
 With --local you need no credential, only the right to read the control plane's key and database. Create the first token that
 way. --local works whether salvor serve runs or not.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(cmd); err != nil {
+			if err := o.Check(cmd); err != nil {
 				return err
 			}
 			ttl, err := parseLifetime(w.expires)
 			if err != nil {
-				return usageErrorf(cmd, "--expires-in %w", err)
+				return kit.UsageErrorf(cmd, "--expires-in %w", err)
 			}
 			if w.local {
 				made, err := w.makeLocally(cmd, e, args[0], ttl)
 				if err != nil {
 					return err
 				}
-				return o.show(cmd.OutOrStdout(), made)
+				return o.Show(cmd.OutOrStdout(), made)
 			}
-			return e.run(func(c *clientCall) error {
-				made, err := w.ask(c.context(), c.api, args[0], ttl)
+			return e.Run(func(c *kit.Call) error {
+				made, err := w.ask(c.Context(), c.API, args[0], ttl)
 				if err != nil {
 					return err
 				}
-				return o.show(c.OutOrStdout(), made)
+				return o.Show(c.OutOrStdout(), made)
 			})(cmd, args)
 		},
 	}
-	o.flags(cmd)
+	o.Flags(cmd)
 	f := cmd.Flags()
-	addEnumFlag(cmd, &w.role, "role", "", "admin, member or reader", string(access.Admin), string(access.Member), string(access.Reader))
+	kit.AddEnumFlag(cmd, &w.role, "role", "", "admin, member or reader", string(access.Admin), string(access.Member), string(access.Reader))
 	f.StringVar(&w.project, "project", "", "the project that it is for, by name or id; without one it is for the whole system")
 	f.StringVar(&w.expires, "expires-in", "90d", "how long it lasts, as 12h, 90d or seconds; 0: until you revoke it")
 	f.BoolVar(&w.local, "local", false, "create it with the key and the database of a control plane on this machine")
@@ -133,7 +134,7 @@ func (w *wantedToken) ask(ctx context.Context, api *client.Client, name string, 
 
 // makeLocally writes the token into the database; where that is SQLite and salvor serve has it, it asks that one, with a token
 // that the key of the control plane signs.
-func (w *wantedToken) makeLocally(cmd *cobra.Command, e *apiEndpoint, name string, ttl time.Duration) (client.Record, error) {
+func (w *wantedToken) makeLocally(cmd *cobra.Command, e *kit.Endpoint, name string, ttl time.Duration) (client.Record, error) {
 	source, err := w.where.source("database")
 	if err != nil {
 		return nil, err
@@ -166,9 +167,9 @@ func (w *wantedToken) makeLocally(cmd *cobra.Command, e *apiEndpoint, name strin
 }
 
 // askLocally asks the salvor serve that has the database.
-func (w *wantedToken) askLocally(ctx context.Context, cfg *config.Config, key *secret.Key, e *apiEndpoint, name string, ttl time.Duration) (client.Record, error) {
-	where := firstOf(e.url, os.Getenv("SALVOR_URL"), serve.OwnURL(cfg, net.TCPAddrFromAddrPort(netip.AddrPortFrom(cfg.API.HostIP, uint16(cfg.API.Port)))))
-	transport, err := e.transport(cloudEntry{})
+func (w *wantedToken) askLocally(ctx context.Context, cfg *config.Config, key *secret.Key, e *kit.Endpoint, name string, ttl time.Duration) (client.Record, error) {
+	where := kit.FirstOf(e.URL, os.Getenv("SALVOR_URL"), serve.OwnURL(cfg, net.TCPAddrFromAddrPort(netip.AddrPortFrom(cfg.API.HostIP, uint16(cfg.API.Port)))))
+	transport, err := e.Transport(kit.CloudEntry{})
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +181,7 @@ func (w *wantedToken) askLocally(ctx context.Context, cfg *config.Config, key *s
 			return nil, err
 		}
 		var api *client.Client
-		if api, err = client.New(client.Config{Endpoint: where, Token: text, Transport: transport, Timeout: e.timeout, UserAgent: "salvor-cli"}); err != nil {
+		if api, err = client.New(client.Config{Endpoint: where, Token: text, Transport: transport, Timeout: e.Timeout, UserAgent: "salvor-cli"}); err != nil {
 			return nil, err
 		}
 		var made client.Record

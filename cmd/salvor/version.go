@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/version"
 )
 
@@ -26,7 +27,7 @@ func newVersionCommand() *cobra.Command {
 			case "json":
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(build)
 			}
-			return usageErrorf(cmd, "-f %s: want text or json", format)
+			return kit.UsageErrorf(cmd, "-f %s: want text or json", format)
 		},
 	}
 	cmd.Flags().StringVarP(&format, "format", "f", "text", "text or json")

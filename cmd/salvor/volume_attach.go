@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 )
 
@@ -84,44 +85,44 @@ func (v *volumeFlags) open(cmd *cobra.Command) (storageSource, error) {
 		return commandSource{program: v.source}, nil
 	}
 	if cmd.Name() == "attach" && (v.tgt.backing == "" || v.tgt.portal == "") {
-		return nil, usageErrorf(cmd, "--source tgt needs --backing and --portal")
+		return nil, kit.UsageErrorf(cmd, "--source tgt needs --backing and --portal")
 	}
 	return &v.tgt, nil
 }
 
 // newVolumeAttach is `salvor volume attach`.
-func newVolumeAttach(e *apiEndpoint) *cobra.Command {
+func newVolumeAttach(e *kit.Endpoint) *cobra.Command {
 	var v volumeFlags
 	cmd := &cobra.Command{
 		Use: "attach NODE --source tgt|COMMAND", Short: "Export a volume to a node's initiator and register it as a volume target", Args: cobra.ExactArgs(1),
 		Example: "  salvor volume attach m1 --source tgt --backing /srv/m1.img --portal 10.0.0.5:3260\n  salvor volume attach m1 --source ./my-array --volume-id vol-7",
-		RunE:    e.run(v.attach),
+		RunE:    e.Run(v.attach),
 	}
 	v.flags(cmd)
 	return cmd
 }
 
 // newVolumeDetach is `salvor volume detach`.
-func newVolumeDetach(e *apiEndpoint) *cobra.Command {
+func newVolumeDetach(e *kit.Endpoint) *cobra.Command {
 	var v volumeFlags
 	cmd := &cobra.Command{
 		Use: "detach NODE --source tgt|COMMAND", Short: "Remove a node's volume target, and its export", Args: cobra.ExactArgs(1),
 		Example: "  salvor volume detach m1 --source tgt",
-		RunE:    e.run(v.detach),
+		RunE:    e.Run(v.detach),
 	}
 	v.flags(cmd)
 	return cmd
 }
 
 // ask reads what the storage system has to know of the node.
-func (v *volumeFlags) ask(c *clientCall, action string) (volumeAsk, error) {
+func (v *volumeFlags) ask(c *kit.Call, action string) (volumeAsk, error) {
 	ask := volumeAsk{Action: action, VolumeID: v.volumeID, BootIndex: v.bootIndex}
-	n, err := c.api.Node(c.context(), c.args[0])
+	n, err := c.API.Node(c.Context(), c.Args[0])
 	if err != nil {
 		return ask, err
 	}
 	ask.Node = nodeName{UUID: n.UUID, Name: n.Name}
-	all, err := c.api.List(c.context(), client.VolumeConnectors, client.Query{Filter: url.Values{"node": {n.UUID}}})
+	all, err := c.API.List(c.Context(), client.VolumeConnectors, client.Query{Filter: url.Values{"node": {n.UUID}}})
 	if err != nil {
 		return ask, err
 	}
@@ -131,7 +132,7 @@ func (v *volumeFlags) ask(c *clientCall, action string) (volumeAsk, error) {
 	return ask, nil
 }
 
-func (v *volumeFlags) attach(c *clientCall) error {
+func (v *volumeFlags) attach(c *kit.Call) error {
 	source, err := v.open(c.Command)
 	if err != nil {
 		return err
@@ -141,22 +142,22 @@ func (v *volumeFlags) attach(c *clientCall) error {
 		return err
 	}
 	if len(ask.Connectors) == 0 {
-		return problem.Invalidf("node %s has no volume connector: storage cannot know its initiator (salvor volume connector create)", c.args[0])
+		return problem.Invalidf("node %s has no volume connector: storage cannot know its initiator (salvor volume connector create)", c.Args[0])
 	}
 	// The index is looked at first: an export that nobody could register is not even made.
-	if taken, err := v.find(c.context(), c, ask.Node.UUID); err != nil || len(taken) > 0 {
+	if taken, err := v.find(c.Context(), c, ask.Node.UUID); err != nil || len(taken) > 0 {
 		if err == nil {
-			err = problem.Conflictf("node %s has a volume target with boot index %d already: %s", c.args[0], v.bootIndex, taken[0].Text("uuid"))
+			err = problem.Conflictf("node %s has a volume target with boot index %d already: %s", c.Args[0], v.bootIndex, taken[0].Text("uuid"))
 		}
 		return err
 	}
-	target, err := source.attach(c.context(), ask)
+	target, err := source.attach(c.Context(), ask)
 	if err != nil {
-		return fmt.Errorf("export a volume for node %s: %w", c.args[0], err)
+		return fmt.Errorf("export a volume for node %s: %w", c.Args[0], err)
 	}
 	extra := map[string]any{sourceKey: v.source}
 	maps.Copy(extra, target.Extra)
-	made, err := c.api.Create(c.context(), client.VolumeTargets, client.Record{
+	made, err := c.API.Create(c.Context(), client.VolumeTargets, client.Record{
 		"node_uuid": ask.Node.UUID, "volume_type": target.VolumeType, "volume_id": target.VolumeID,
 		"boot_index": v.bootIndex, "properties": target.Properties, "extra": extra,
 	})
@@ -164,20 +165,20 @@ func (v *volumeFlags) attach(c *clientCall) error {
 		ask.Action, ask.Target = "detach", &target
 		return v.takeBack(c, source, ask, err)
 	}
-	_, err = fmt.Fprintln(c.OutOrStdout(), stripControlChars(made.Text("uuid")))
+	_, err = fmt.Fprintln(c.OutOrStdout(), kit.StripControlChars(made.Text("uuid")))
 	return err
 }
 
 // takeBack leaves neither export nor target of an attach that failed. A request without an answer may have
 // made the target all the same.
-func (v *volumeFlags) takeBack(c *clientCall, source storageSource, ask volumeAsk, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.context()), undoTimeout)
+func (v *volumeFlags) takeBack(c *kit.Call, source storageSource, ask volumeAsk, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), undoTimeout)
 	defer cancel()
 	if problem.Is(err, problem.Unavailable) {
 		made, lost := v.find(ctx, c, ask.Node.UUID)
 		for _, r := range made {
 			if r.Text("volume_id") == ask.Target.VolumeID {
-				lost = c.api.Delete(ctx, client.VolumeTargets, r.Text("uuid"))
+				lost = c.API.Delete(ctx, client.VolumeTargets, r.Text("uuid"))
 			}
 		}
 		if lost != nil {
@@ -191,14 +192,14 @@ func (v *volumeFlags) takeBack(c *clientCall, source storageSource, ask volumeAs
 }
 
 // find reads the node's targets with the boot index.
-func (v *volumeFlags) find(ctx context.Context, c *clientCall, node string) ([]client.Record, error) {
-	return c.api.List(ctx, client.VolumeTargets, client.Query{
+func (v *volumeFlags) find(ctx context.Context, c *kit.Call, node string) ([]client.Record, error) {
+	return c.API.List(ctx, client.VolumeTargets, client.Query{
 		Filter: url.Values{"node": {node}, "boot_index": {fmt.Sprint(v.bootIndex)}}, Detail: true,
 	})
 }
 
 // detach takes the target away first: a machine that still had it would find no disk.
-func (v *volumeFlags) detach(c *clientCall) error {
+func (v *volumeFlags) detach(c *kit.Call) error {
 	source, err := v.open(c.Command)
 	if err != nil {
 		return err
@@ -207,12 +208,12 @@ func (v *volumeFlags) detach(c *clientCall) error {
 	if err != nil {
 		return err
 	}
-	found, err := v.find(c.context(), c, ask.Node.UUID)
+	found, err := v.find(c.Context(), c, ask.Node.UUID)
 	if err != nil {
 		return err
 	}
 	if len(found) == 0 {
-		return problem.NotFoundf("node %s has no volume target with boot index %d", c.args[0], v.bootIndex)
+		return problem.NotFoundf("node %s has no volume target with boot index %d", c.Args[0], v.bootIndex)
 	}
 	r := found[0]
 	extra, _ := r["extra"].(map[string]any)
@@ -225,10 +226,10 @@ func (v *volumeFlags) detach(c *clientCall) error {
 	if err := source.owns(ask.Target); err != nil {
 		return fmt.Errorf("volume target %s: %w", r.Text("uuid"), err)
 	}
-	if err := c.api.Delete(c.context(), client.VolumeTargets, r.Text("uuid")); err != nil {
+	if err := c.API.Delete(c.Context(), client.VolumeTargets, r.Text("uuid")); err != nil {
 		return err
 	}
-	if err := source.detach(c.context(), ask); err != nil {
+	if err := source.detach(c.Context(), ask); err != nil {
 		return fmt.Errorf("the target is gone, but its export could not be taken back: %w", err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/problem"
 )
 
@@ -142,7 +143,7 @@ func (s *tgtSource) attach(ctx context.Context, ask volumeAsk) (volumeTarget, er
 	if err != nil {
 		return volumeTarget{}, err
 	}
-	id := firstOf(ask.VolumeID, randomWord(8))
+	id := kit.FirstOf(ask.VolumeID, randomWord(8))
 	name, secret := s.name(id), randomWord(8)
 	user := tgtAccount(name)
 	existing, shown, err := s.targets(ctx)

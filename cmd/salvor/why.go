@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/kit"
 	"salvor/wire/native"
 )
 
@@ -21,31 +22,31 @@ var (
 )
 
 func newWhyCommand() *cobra.Command {
-	e, kind, format := &apiEndpoint{}, "", textFormat("")
+	e, kind, format := &kit.Endpoint{}, "", kit.TextFormat("")
 	cmd := &cobra.Command{
 		Use: "why IDENT", Short: "Show what a node, a server or a host waits for, since when, and what to do next", Args: cobra.ExactArgs(1),
 		Long: `Describes a node, a server or a host in one paragraph. It says what works on it, or what it waits for and since when. It says what salvor
 heard last of its BMC, its agent, DHCP and its boot fetches. It says when the next deadline ends, and which command to run next.
 IDENT is a UUID or a name. If a node and a server have the same name, give --kind, or node:IDENT.`,
 		Example: "  salvor why rack1-7\n  salvor why host:vm7\n  salvor why web1 --kind server -f json",
-		RunE: e.run(func(c *clientCall) error {
-			if err := format.check(c.Command); err != nil {
+		RunE: e.Run(func(c *kit.Call) error {
+			if err := format.Check(c.Command); err != nil {
 				return err
 			}
-			w, err := whyOf(c, c.args[0], kind)
+			w, err := whyOf(c, c.Args[0], kind)
 			if err != nil {
 				return err
 			}
-			if format.isJSON() {
-				return writeJSON(c.OutOrStdout(), w)
+			if format.IsJSON() {
+				return kit.WriteJSON(c.OutOrStdout(), w)
 			}
 			sayWhy(c, w)
 			return nil
 		}),
 	}
-	e.flags(cmd)
+	e.Flags(cmd)
 	cmd.Flags().StringVar(&kind, "kind", "", "what IDENT is: "+strings.Join(whyKinds, ", "))
-	format.flag(cmd, "")
+	format.Flag(cmd, "")
 	return cmd
 }
 
@@ -55,13 +56,13 @@ func splitKindIdent(cmd *cobra.Command, ident, kind string, kinds []string) (str
 		kind, ident = before, after
 	}
 	if kind != "" && !slices.Contains(kinds, kind) {
-		return "", "", usageErrorf(cmd, "--kind %s: want %s", kind, strings.Join(kinds, ", "))
+		return "", "", kit.UsageErrorf(cmd, "--kind %s: want %s", kind, strings.Join(kinds, ", "))
 	}
 	return kind, ident, nil
 }
 
 // whyOf asks about what has that name: all kinds are tried where none is said.
-func whyOf(c *clientCall, text, kind string) (*native.Why, error) {
+func whyOf(c *kit.Call, text, kind string) (*native.Why, error) {
 	kind, ident, err := splitKindIdent(c.Command, text, kind, whyKinds)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func whyOf(c *clientCall, text, kind string) (*native.Why, error) {
 			continue
 		}
 		w := &native.Why{}
-		err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/"+k+"s/"+url.PathEscape(ident)+"/why", nil, nil, w)
+		err := c.API.Ask(c.Context(), client.Native, http.MethodGet, "/"+k+"s/"+url.PathEscape(ident)+"/why", nil, nil, w)
 		switch {
 		case err == nil:
 			found = append(found, w)
@@ -82,7 +83,7 @@ func whyOf(c *clientCall, text, kind string) (*native.Why, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("no node, server or host %s could be found", stripControlChars(ident))
+		return nil, fmt.Errorf("no node, server or host %s could be found", kit.StripControlChars(ident))
 	case 1:
 		return found[0], nil
 	}
@@ -90,18 +91,18 @@ func whyOf(c *clientCall, text, kind string) (*native.Why, error) {
 	for _, w := range found {
 		kinds = append(kinds, w.Subject.Kind)
 	}
-	return nil, usageErrorf(c.Command, "%s is the name of a %s: say which by --kind", stripControlChars(ident), strings.Join(kinds, " and of a "))
+	return nil, kit.UsageErrorf(c.Command, "%s is the name of a %s: say which by --kind", kit.StripControlChars(ident), strings.Join(kinds, " and of a "))
 }
 
 // withAccepted adds to a refusal the state of a node or server, and the requests that it accepts now. It leaves a refusal that has another
 // reason than the state as it is.
-func (c *clientCall) withAccepted(kind, ident, request string, err error) error {
+func withAccepted(c *kit.Call, kind, ident, request string, err error) error {
 	if status := client.StatusOf(err); status != http.StatusBadRequest && status != http.StatusConflict {
 		return err
 	}
 	var w native.Why
 	path := "/" + kind + "s/" + url.PathEscape(ident) + "/why"
-	if failed := c.api.Ask(c.context(), client.Native, http.MethodGet, path, nil, nil, &w); failed != nil || slices.Contains(w.Accepts, request) {
+	if failed := c.API.Ask(c.Context(), client.Native, http.MethodGet, path, nil, nil, &w); failed != nil || slices.Contains(w.Accepts, request) {
 		return err
 	}
 	for i, accepted := range w.Accepts {
@@ -109,20 +110,20 @@ func (c *clientCall) withAccepted(kind, ident, request string, err error) error 
 			w.Accepts[i] = provisionVerbs[at].word
 		}
 	}
-	return fmt.Errorf("%w; %s %s is in state %s and accepts now: %s", err, kind, c.label(ident), stripControlChars(w.State),
-		stripControlChars(firstOf(strings.Join(w.Accepts, ", "), "nothing")))
+	return fmt.Errorf("%w; %s %s is in state %s and accepts now: %s", err, kind, c.Label(ident), kit.StripControlChars(w.State),
+		kit.StripControlChars(kit.FirstOf(strings.Join(w.Accepts, ", "), "nothing")))
 }
 
 // sayWhy prints the paragraph, and the commands that it does not name.
-func sayWhy(c *clientCall, w *native.Why) {
-	out, width := c.OutOrStdout(), terminalWidth(c.OutOrStdout())
-	fmt.Fprintln(out, wrapText(stripControlChars(w.Text), width))
+func sayWhy(c *kit.Call, w *native.Why) {
+	out, width := c.OutOrStdout(), kit.TerminalWidth(c.OutOrStdout())
+	fmt.Fprintln(out, wrapText(kit.StripControlChars(w.Text), width))
 	if len(w.Next) < 2 {
 		return
 	}
 	fmt.Fprintln(out, "also:")
 	for _, n := range w.Next[1:] {
-		fmt.Fprintf(out, "  %s   # %s\n", stripControlChars(n.Run), stripControlChars(n.For))
+		fmt.Fprintf(out, "  %s   # %s\n", kit.StripControlChars(n.Run), kit.StripControlChars(n.For))
 	}
 }
 

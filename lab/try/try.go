@@ -21,8 +21,8 @@ import (
 	"salvor/diagnose"
 	"salvor/host"
 	"salvor/metal"
-	"salvor/sim"
-	"salvor/sim/fleet"
+	"salvor/lab/sim"
+	"salvor/lab/sim/fleet"
 )
 
 // Config of a trial.

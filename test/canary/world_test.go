@@ -20,7 +20,7 @@ import (
 
 	"salvor/driver/drivertest"
 	"salvor/secret"
-	"salvor/sim"
+	"salvor/lab/sim"
 	"salvor/store/storetest"
 	"salvor/test/fixture"
 	"salvor/test/must"

@@ -15,7 +15,7 @@ import (
 	"salvor/client"
 	"salvor/host"
 	"salvor/secret"
-	"salvor/sim"
+	"salvor/lab/sim"
 	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"

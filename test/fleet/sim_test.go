@@ -18,21 +18,21 @@ import (
 	"time"
 
 	"salvor/client"
-	simulated "salvor/sim/fleet"
+	simulated "salvor/lab/sim/fleet"
 	"salvor/test/must"
 	"salvor/test/program"
 )
 
-// rehearse runs salvor sim against a control plane.
+// rehearse runs salvor-lab sim against a control plane.
 func rehearse(t *testing.T, s *program.Server, words ...string) (map[string]any, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program.Path(t, "salvor"), append([]string{"sim", "--url", s.URL, "-f", "json"}, words...)...)
+	cmd := exec.CommandContext(ctx, program.Path(t, "salvor-lab"), append([]string{"sim", "--url", s.URL, "-f", "json"}, words...)...)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("salvor sim: %v\n%.4000s", err, said.String())
+		t.Fatalf("salvor-lab sim: %v\n%.4000s", err, said.String())
 	}
 	var summary map[string]any
 	if out.Len() > 0 {
@@ -99,7 +99,7 @@ endpoint_override = %[2]s
 	}
 }
 
-// TestSimulatedFaults: the shares of salvor sim make as many BMCs fail as they say, and those of a seed are the same at another control plane.
+// TestSimulatedFaults: the shares of salvor-lab sim make as many BMCs fail as they say, and those of a seed are the same at another control plane.
 func TestSimulatedFaults(t *testing.T) {
 	words := []string{"sim", "--nodes", "24", "--seed", "9", "--busy", "0.4"}
 	nobody := must.Get(client.New(client.Config{Endpoint: "http://127.0.0.1:1"}))(t)
@@ -114,7 +114,7 @@ func TestSimulatedFaults(t *testing.T) {
 	var found [2][]string
 	for run := range found {
 		s := program.Serve(t, "[conductor]\nsync_power_state_interval = 1\n")
-		cmd := exec.CommandContext(t.Context(), program.Path(t, "salvor"), append(words, "--url", s.URL)...)
+		cmd := exec.CommandContext(t.Context(), program.Path(t, "salvor-lab"), append(words, "--url", s.URL)...)
 		var said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &said, &said
 		must.OK(t, cmd.Start())
@@ -143,7 +143,7 @@ func TestSimulatedFaults(t *testing.T) {
 // TestSimulatedWithoutARamdisk: one refusal at the start, not one for each node, and no node is left.
 func TestSimulatedWithoutARamdisk(t *testing.T) {
 	s := program.Serve(t, "")
-	cmd := exec.CommandContext(t.Context(), program.Path(t, "salvor"), "sim", "--url", s.URL, "--nodes", "50", "--rescue", "0.2", "--hold", "0.2", "--for", "1s")
+	cmd := exec.CommandContext(t.Context(), program.Path(t, "salvor-lab"), "sim", "--url", s.URL, "--nodes", "50", "--rescue", "0.2", "--hold", "0.2", "--for", "1s")
 	out, err := cmd.CombinedOutput()
 	if err == nil || strings.Count(string(out), "rescue_kernel") != 1 || !strings.Contains(string(out), "cannot rescue the simulated nodes") || strings.Count(string(out), "\n") > 5 {
 		t.Errorf("%v: %.2000s", err, out)
@@ -158,13 +158,13 @@ func TestSimulatedWithoutARamdisk(t *testing.T) {
 }
 
 // TestSimOnAnEmptyStateDirectory: without rescues the fleet needs no configuration. What a rescue lacks, and what no node can do, is told in one
-// line, and no node is left.
+// line, and no node is left. The former name, salvor sim, says so too.
 func TestSimOnAnEmptyStateDirectory(t *testing.T) {
 	refused := func(cli program.CLI, want string, words ...string) {
 		t.Helper()
 		_, err := cli.Try(t, append([]string{"sim", "--nodes", "5", "--seed", "9", "--for", "1s"}, words...)...)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Count(strings.TrimSpace(err.Error()), "\n") != 0 {
-			t.Errorf("salvor sim %q: %v, want one line with %q", words, err, want)
+			t.Errorf("salvor-lab sim %q: %v, want one line with %q", words, err, want)
 		}
 		if nodes := cli.Run(t, "node", "list", "-f", "json"); nodes != "[]" {
 			t.Errorf("nodes are left: %s", nodes)
@@ -175,6 +175,6 @@ func TestSimOnAnEmptyStateDirectory(t *testing.T) {
 	refused(cli, "this control plane cannot rescue the simulated nodes: ", "--rescue", "0.5")
 	refused(program.CLI{URL: program.Serve(t, "[DEFAULT]\nenabled_hardware_types = ipmi\n").URL}, "this control plane does not take the simulated nodes: ")
 	if got, said := rehearse(t, s, "--nodes", "5", "--seed", "9", "--for", "1s"); got["enrolled"] != 5.0 || got["errors"] != 0.0 {
-		t.Errorf("salvor sim says %v\n%s", got, said)
+		t.Errorf("salvor-lab sim says %v\n%s", got, said)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/services"
 
 	"salvor/secret"
-	"salvor/sim"
+	"salvor/lab/sim"
 	"salvor/test/must"
 	"salvor/test/program"
 )

@@ -19,7 +19,7 @@ import (
 	"salvor/driver/drivertest"
 	"salvor/host"
 	"salvor/hypervisor"
-	"salvor/sim"
+	"salvor/lab/sim"
 	"salvor/test/must"
 	"salvor/test/program"
 )

@@ -21,7 +21,7 @@ import (
 	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/secret"
-	"salvor/sim"
+	"salvor/lab/sim"
 )
 
 // lies are the ways in which an operator, or a false report to an operator, says that a host is off while it is alive. The control

@@ -36,7 +36,7 @@ var build = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"salvor", "salvor-agent"} {
+	for _, name := range []string{"salvor", "salvor-agent", "salvor-lab"} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), "./cmd/"+name)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -46,7 +46,7 @@ var build = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// Path gives the path of a program of the project: "salvor" or "salvor-agent". With
+// Path gives the path of a program of the project: "salvor", "salvor-agent" or "salvor-lab". With
 // SALVOR_BIN set it is found there, in the last directory of that list, instead of being built.
 func Path(t testing.TB, name string) string {
 	t.Helper()

@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"salvor/client"
-	"salvor/sim/fleet"
+	"salvor/lab/sim/fleet"
 	"salvor/store/storetest"
 	"salvor/test/must"
 	"salvor/test/program"

@@ -21,7 +21,7 @@ import (
 	"salvor/client"
 	"salvor/compute"
 	"salvor/host"
-	"salvor/sim"
+	"salvor/lab/sim"
 
 	_ "modernc.org/sqlite"
 )

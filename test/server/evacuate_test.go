@@ -15,7 +15,7 @@ import (
 
 	rest "salvor/client"
 	"salvor/host"
-	"salvor/sim"
+	"salvor/lab/sim"
 	"salvor/test/must"
 )
 

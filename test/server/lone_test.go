@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"salvor/secret"
-	"salvor/sim"
+	"salvor/lab/sim"
 	"salvor/test/must"
 )
 

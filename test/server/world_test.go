@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"salvor/sim"
+	"salvor/lab/sim"
 	"salvor/test/must"
 	"salvor/test/program"
 )

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"salvor/client"
-	"salvor/sim/fleet"
+	"salvor/lab/sim/fleet"
 	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/loose"

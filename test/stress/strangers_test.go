@@ -24,7 +24,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"salvor/secret"
-	"salvor/sim"
+	"salvor/lab/sim"
 	"salvor/test/must"
 	"salvor/test/program"
 )

@@ -98,7 +98,7 @@ func (s *source) imageFiles(programDir string) ([]imageFile, error) {
 		{name: "var/lib/", mode: 0o755},
 		{name: "var/lib/salvor/", mode: 0o700, owner: imageUser},
 	}
-	for _, p := range programs {
+	for _, p := range productive {
 		text, err := os.ReadFile(filepath.Join(programDir, p))
 		if err != nil {
 			return nil, err

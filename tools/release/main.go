@@ -33,8 +33,11 @@ func main() {
 // architectures are those of Go; Debian and OCI name these two in the same way.
 var architectures = []string{"amd64", "arm64"}
 
-// programs are the commands of the source tree that a release has.
-var programs = []string{"salvor", "salvor-agent"}
+// programs are the commands of the source tree that a release has, and productive those of the control plane's package and image.
+var (
+	programs   = []string{"salvor", "salvor-agent", "salvor-lab"}
+	productive = programs[:2]
+)
 
 func buildRelease(ctx context.Context, root, out string) error {
 	src, err := readSource(ctx, root)

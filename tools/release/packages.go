@@ -22,6 +22,7 @@ var packages = []struct {
 }{
 	{"salvor", fillSalvor},
 	{"salvor-host", fillHost},
+	{"salvor-lab", fillLab},
 }
 
 func (s *source) writePackages(ctx context.Context, work, arch, out string) error {
@@ -39,7 +40,7 @@ func (s *source) writePackages(ctx context.Context, work, arch, out string) erro
 
 // fillSalvor lays out the programs, the control plane's units and all that people read.
 func fillSalvor(ctx context.Context, s *source, work, arch, tree string) error {
-	for _, p := range programs {
+	for _, p := range productive {
 		if err := copyFile(filepath.Join(work, "bin", arch, p), filepath.Join(tree, "usr/bin", p), 0o755); err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ func fillSalvor(ctx context.Context, s *source, work, arch, tree string) error {
 			return err
 		}
 	}
-	return s.writeManPages(ctx, program, filepath.Join(work, "man"), tree)
+	return s.writeManPages(ctx, program, filepath.Join(work, "man", "salvor"), tree)
 }
 
 // fillHost lays out the unit of the agent of VM hosts and its options. The program is that of the package salvor.
@@ -84,6 +85,16 @@ func fillHost(_ context.Context, s *source, _, _, tree string) error {
 		return err
 	}
 	return copyFile(filepath.Join(s.root, "dist/debian/salvor-host/default"), filepath.Join(tree, "etc/default/salvor-host"), 0o644)
+}
+
+// fillLab lays out the program of trials and rehearsals, and its manual pages.
+func fillLab(ctx context.Context, s *source, work, arch, tree string) error {
+	const name = "salvor-lab"
+	if err := copyFile(filepath.Join(work, "bin", arch, name), filepath.Join(tree, "usr/bin", name), 0o755); err != nil {
+		return err
+	}
+	// The program of another architecture does not run here, and would print the same.
+	return s.writeManPages(ctx, filepath.Join(work, "bin", runtime.GOARCH, name), filepath.Join(work, "man", name), tree)
 }
 
 // copyUnits installs units.
@@ -162,7 +173,7 @@ func (s *source) writeControl(name, arch, tree string) error {
 		}
 	}
 	for _, script := range []string{"postinst", "prerm", "postrm"} {
-		if err := copyFile(filepath.Join(from, script), filepath.Join(tree, "DEBIAN", script), 0o755); err != nil {
+		if err := copyFile(filepath.Join(from, script), filepath.Join(tree, "DEBIAN", script), 0o755); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -200,7 +211,7 @@ func (s *source) writeManPages(ctx context.Context, program, dir, tree string) e
 		return err
 	}
 	if len(pages) == 0 {
-		return fmt.Errorf("salvor man wrote no page")
+		return fmt.Errorf("%s man wrote no page", filepath.Base(program))
 	}
 	for _, page := range pages {
 		text, err := os.ReadFile(page)

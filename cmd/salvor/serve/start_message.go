@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/access"
+	"salvor/client"
 	"salvor/config"
 	"salvor/metal"
 	"salvor/record"
@@ -25,9 +26,6 @@ type startMessage struct {
 
 // startLine has a key for the log of JSON lines and a name for people.
 type startLine struct{ key, name, text string }
-
-// DefaultURL is where client commands look for the API if nothing names another place.
-const DefaultURL = "http://127.0.0.1:6385"
 
 // write writes the message for people to out, in one piece. Where the log has JSON lines it is one line of the log instead.
 func (m startMessage) write(c *config.Config, log *slog.Logger, out io.Writer) {
@@ -61,7 +59,7 @@ func (p *ControlPlane) startMessage(ctx context.Context, doors []httpListener) s
 			own := OwnURL(p.cfg, d.Addr())
 			public := cmp.Or(strings.TrimRight(p.cfg.API.PublicEndpoint, "/"), own)
 			m.lines = append(m.lines, startLine{"api", "API", public}, startLine{"console", "console", public + "/console/"}, startLine{"auth", "authentication", guardedBy(p.cfg)})
-			if own != DefaultURL {
+			if own != client.DefaultURL {
 				m.url = own
 			}
 		case "ramdisk":

@@ -126,7 +126,7 @@ func TestTheTable(t *testing.T) {
 	run := 0
 	for _, m := range rows {
 		if _, err := m.mutate(root); err != nil {
-			t.Errorf("mutant %s is stale: %v; write its old text in test/mutants/mutants.txt anew", m.id, err)
+			t.Errorf("mutant %s is stale: %v; write its old text in lab/mutants/mutants.txt anew", m.id, err)
 		}
 		for _, pkg := range m.packages {
 			if !hasTests(t, filepath.Join(root, pkg), m.run) {

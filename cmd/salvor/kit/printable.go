@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"encoding/json"
@@ -14,8 +14,8 @@ import (
 // would steer a terminal, and direction marks would turn a line around. A BMC, a user or a patient's disk may have written the text.
 func isPrintable(r rune) bool { return unicode.IsPrint(r) }
 
-// stripControlChars writes a space for each character that is not printable.
-func stripControlChars(s string) string {
+// StripControlChars writes a space for each character that is not printable.
+func StripControlChars(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !isPrintable(r) {
 			return ' '
@@ -24,17 +24,17 @@ func stripControlChars(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// printableLines is stripControlChars for a text of several lines.
-func printableLines(s string) string {
+// PrintableLines is StripControlChars for a text of several lines.
+func PrintableLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
-		lines[i] = stripControlChars(line)
+		lines[i] = StripControlChars(line)
 	}
 	return strings.Join(lines, "\n")
 }
 
-// shellWord writes a text as one word of a shell, for a command that a person is told to type. A text of plain characters stays as it is.
-func shellWord(text string) string {
+// ShellWord writes a text as one word of a shell, for a command that a person is told to type. A text of plain characters stays as it is.
+func ShellWord(text string) string {
 	isPlain := func(r rune) bool {
 		return r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-:@%+=,", r)
 	}
@@ -74,11 +74,11 @@ func yamlEscape(r rune) string {
 	return fmt.Sprintf(`\u%04x`, r)
 }
 
-// writeJSON prints a value as indented JSON.
-func writeJSON(w io.Writer, v any) error { return encodeJSON(w, v, "  ") }
+// WriteJSON prints a value as indented JSON.
+func WriteJSON(w io.Writer, v any) error { return encodeJSON(w, v, "  ") }
 
-// writeJSONLine prints a value as JSON on one line.
-func writeJSONLine(w io.Writer, v any) error { return encodeJSON(w, v, "") }
+// WriteJSONLine prints a value as JSON on one line.
+func WriteJSONLine(w io.Writer, v any) error { return encodeJSON(w, v, "") }
 
 func encodeJSON(w io.Writer, v any, indent string) error {
 	var b strings.Builder

@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"encoding/json"
@@ -23,35 +23,35 @@ var (
 )
 
 // json prints a value, indented or on one line.
-func (o *outputOptions) json(w io.Writer, v any) error {
+func (o *Output) json(w io.Writer, v any) error {
 	if !o.noIndent {
-		return writeJSON(w, v)
+		return WriteJSON(w, v)
 	}
-	return writeJSONLine(w, v)
+	return WriteJSONLine(w, v)
 }
 
 // shell prints a record as assignments that a shell can evaluate, whatever the values hold.
-func (o *outputOptions) shell(w io.Writer, columns []outputColumn, r client.Record) error {
+func (o *Output) shell(w io.Writer, columns []Column, r client.Record) error {
 	var b strings.Builder
 	for _, c := range columns {
-		name := notInName.ReplaceAllString(strings.ToLower(c.field), "_")
-		b.WriteString(o.prefix + name + `="` + inDouble.Replace(cellOf(c.field, r[c.field])) + "\"\n")
+		name := notInName.ReplaceAllString(strings.ToLower(c.Field), "_")
+		b.WriteString(o.prefix + name + `="` + inDouble.Replace(cellOf(c.Field, r[c.Field])) + "\"\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 // csvRows prints records below a line of titles.
-func (o *outputOptions) csvRows(w io.Writer, columns []outputColumn, records []client.Record) error {
+func (o *Output) csvRows(w io.Writer, columns []Column, records []client.Record) error {
 	var b strings.Builder
 	for i, c := range columns {
-		o.csvCell(&b, i, c.title, false)
+		o.csvCell(&b, i, c.Title, false)
 	}
 	b.WriteString("\n")
 	for _, r := range records {
 		for i, c := range columns {
-			v := r[c.field]
-			switch text := shortOf(c.field, v); v.(type) {
+			v := r[c.Field]
+			switch text := shortOf(c.Field, v); v.(type) {
 			case nil:
 				o.csvCell(&b, i, "", false)
 			case bool, float64, int, int64, json.Number:
@@ -67,7 +67,7 @@ func (o *outputOptions) csvRows(w io.Writer, columns []outputColumn, records []c
 }
 
 // csvCell writes a cell as --quote says. Without quotes, a backslash precedes each character that would end the cell.
-func (o *outputOptions) csvCell(b *strings.Builder, i int, text string, number bool) {
+func (o *Output) csvCell(b *strings.Builder, i int, text string, number bool) {
 	if i > 0 {
 		b.WriteByte(',')
 	}
@@ -95,7 +95,7 @@ func writeYAML(w io.Writer, o orderedObject) error {
 	return err
 }
 
-func writeYAMLRows(w io.Writer, columns []outputColumn, records []client.Record) error {
+func writeYAMLRows(w io.Writer, columns []Column, records []client.Record) error {
 	var b strings.Builder
 	for _, r := range records {
 		for i, c := range columns {
@@ -103,7 +103,7 @@ func writeYAMLRows(w io.Writer, columns []outputColumn, records []client.Record)
 			if i == 0 {
 				lead = "- "
 			}
-			b.WriteString(lead + yamlText(c.title) + ": " + yamlOf(r[c.field]) + "\n")
+			b.WriteString(lead + yamlText(c.Title) + ": " + yamlOf(r[c.Field]) + "\n")
 		}
 	}
 	if len(records) == 0 {

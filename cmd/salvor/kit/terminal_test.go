@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"bytes"
@@ -59,7 +59,7 @@ func TestPromptPassword(t *testing.T) {
 			}
 			return out.Write(b)
 		})
-		got, err := promptPassword(program, prompt, "Password: ")
+		got, err := PromptPassword(program, prompt, "Password: ")
 		if err != nil || got != want || out.String() != "Password: \n" || !hasEcho() {
 			t.Errorf("%q, %v, echo %t; printed %q", got, err, hasEcho(), &out)
 		}
@@ -75,7 +75,7 @@ func TestPromptPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer no.Close()
-	if _, err := promptPassword(no, io.Discard, ""); err == nil {
+	if _, err := PromptPassword(no, io.Discard, ""); err == nil {
 		t.Error("a file that is no terminal is asked for a password")
 	}
 }
@@ -85,11 +85,11 @@ func TestTerminalWidth(t *testing.T) {
 	_, program := newTerminal(t)
 	for columns, want := range map[uint16]int{132: 132, 0: 80} {
 		must.OK(t, unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 24}))
-		if got := terminalWidth(program); got != want {
+		if got := TerminalWidth(program); got != want {
 			t.Errorf("of %d columns: %d, want %d", columns, got, want)
 		}
 	}
-	if got := terminalWidth(&bytes.Buffer{}); got != 0 {
+	if got := TerminalWidth(&bytes.Buffer{}); got != 0 {
 		t.Errorf("a buffer: %d", got)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 // isoTime is a time as the APIs write them. Nova and Cinder leave the zone out, and mean UTC.
 var isoTime = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?$`)
 
-// shownTime writes a time of an API as record.Moment does, for people; any other text stays as it is.
-func shownTime(text string) string {
+// ShownTime writes a time of an API as record.Moment does, for people; any other text stays as it is.
+func ShownTime(text string) string {
 	found := isoTime.FindStringSubmatch(text)
 	if found == nil {
 		return text
@@ -27,11 +27,11 @@ func shownTime(text string) string {
 	return record.Moment(at)
 }
 
-// shownTimes is shownTime for every text within a value; the value itself is not changed.
+// shownTimes is ShownTime for every text within a value; the value itself is not changed.
 func shownTimes(v any) any {
 	switch v := v.(type) {
 	case string:
-		return shownTime(v)
+		return ShownTime(v)
 	case time.Time:
 		return record.Moment(v)
 	case *time.Time:
@@ -49,7 +49,7 @@ func shownTimes(v any) any {
 	case []string:
 		out := make([]string, len(v))
 		for i := range v {
-			out[i] = shownTime(v[i])
+			out[i] = ShownTime(v[i])
 		}
 		return out
 	case map[string]any:

@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"bytes"
@@ -24,14 +24,14 @@ import (
 	"salvor/secret"
 )
 
-// maxCloudsFile bounds clouds.yaml and secure.yaml, in bytes; maxKeystoneAnswer bounds one answer of Keystone.
+// MaxCloudsFile bounds clouds.yaml and secure.yaml, in bytes; maxKeystoneAnswer bounds one answer of Keystone.
 const (
-	maxCloudsFile     = 1 << 20
+	MaxCloudsFile     = 1 << 20
 	maxKeystoneAnswer = 16 << 20
 )
 
-// cloudEntry is one cloud of clouds.yaml: the keys that gophercloud does not read, and those by which the API itself is asked.
-type cloudEntry struct {
+// CloudEntry is one cloud of clouds.yaml: the keys that gophercloud does not read, and those by which the API itself is asked.
+type CloudEntry struct {
 	AuthType string `yaml:"auth_type"`
 	Endpoint string `yaml:"baremetal_endpoint_override"`
 	Auth     struct {
@@ -51,7 +51,7 @@ type cloudEntry struct {
 type cloudFiles struct {
 	path         string
 	text, secure []byte
-	clouds       map[string]cloudEntry
+	clouds       map[string]CloudEntry
 }
 
 // cloudLocations are the paths where clouds.yaml is looked for; the first that exists counts, as for the openstack command.
@@ -59,7 +59,7 @@ func cloudLocations() []string {
 	if file := os.Getenv("OS_CLIENT_CONFIG_FILE"); file != "" {
 		return []string{file}
 	}
-	return []string{"clouds.yaml", filepath.Join(firstOf(os.Getenv("XDG_CONFIG_HOME"), expandHome("~/.config")), "openstack/clouds.yaml"), "/etc/openstack/clouds.yaml"}
+	return []string{"clouds.yaml", filepath.Join(FirstOf(os.Getenv("XDG_CONFIG_HOME"), expandHome("~/.config")), "openstack/clouds.yaml"), "/etc/openstack/clouds.yaml"}
 }
 
 // expandHome replaces a leading ~/ by the home directory of the user.
@@ -75,7 +75,7 @@ func expandHome(path string) string {
 // readCloudFiles reads the first clouds.yaml that exists; nil: there is none.
 func readCloudFiles() (*cloudFiles, error) {
 	for _, path := range cloudLocations() {
-		text, err := readArgument(nil, path, maxCloudsFile)
+		text, err := ReadArgument(nil, path, MaxCloudsFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -84,7 +84,7 @@ func readCloudFiles() (*cloudFiles, error) {
 		}
 		f := &cloudFiles{path: path, text: text}
 		secure := filepath.Join(filepath.Dir(path), "secure.yaml")
-		if f.secure, err = readArgument(nil, secure, maxCloudsFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if f.secure, err = ReadArgument(nil, secure, MaxCloudsFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		if f.clouds, err = decodeClouds(path, text); err != nil {
@@ -96,9 +96,9 @@ func readCloudFiles() (*cloudFiles, error) {
 		}
 		for name, s := range secrets {
 			if one, ok := f.clouds[name]; ok {
-				one.Auth.Username = firstOf(s.Auth.Username, one.Auth.Username)
-				one.Auth.Password = firstOf(s.Auth.Password, one.Auth.Password)
-				one.Auth.Token = firstOf(s.Auth.Token, one.Auth.Token)
+				one.Auth.Username = FirstOf(s.Auth.Username, one.Auth.Username)
+				one.Auth.Password = FirstOf(s.Auth.Password, one.Auth.Password)
+				one.Auth.Token = FirstOf(s.Auth.Token, one.Auth.Token)
 				f.clouds[name] = one
 			}
 		}
@@ -107,28 +107,28 @@ func readCloudFiles() (*cloudFiles, error) {
 	return nil, nil
 }
 
-func decodeClouds(path string, text []byte) (map[string]cloudEntry, error) {
+func decodeClouds(path string, text []byte) (map[string]CloudEntry, error) {
 	var file struct {
-		Clouds map[string]cloudEntry `yaml:"clouds"`
+		Clouds map[string]CloudEntry `yaml:"clouds"`
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
-		return nil, fmt.Errorf("%s is no clouds.yaml: %s", path, stripControlChars(err.Error()))
+		return nil, fmt.Errorf("%s is no clouds.yaml: %s", path, StripControlChars(err.Error()))
 	}
 	return file.Clouds, nil
 }
 
 // findCloud reads the cloud of a name. Its error names the clouds that exist and the files that were read.
-func findCloud(name string) (*cloudFiles, cloudEntry, error) {
+func findCloud(name string) (*cloudFiles, CloudEntry, error) {
 	f, err := readCloudFiles()
 	if err != nil {
-		return nil, cloudEntry{}, err
+		return nil, CloudEntry{}, err
 	}
 	if f == nil {
-		return nil, cloudEntry{}, fmt.Errorf("cloud %q: there is no clouds.yaml; looked for %s", name, strings.Join(cloudLocations(), ", "))
+		return nil, CloudEntry{}, fmt.Errorf("cloud %q: there is no clouds.yaml; looked for %s", name, strings.Join(cloudLocations(), ", "))
 	}
 	one, ok := f.clouds[name]
 	if !ok {
-		return nil, cloudEntry{}, fmt.Errorf("cloud %q: unknown; %s has %s", name, f.path, firstOf(strings.Join(slices.Sorted(maps.Keys(f.clouds)), ", "), "no clouds"))
+		return nil, CloudEntry{}, fmt.Errorf("cloud %q: unknown; %s has %s", name, f.path, FirstOf(strings.Join(slices.Sorted(maps.Keys(f.clouds)), ", "), "no clouds"))
 	}
 	return f, one, nil
 }
@@ -142,7 +142,7 @@ type cloudLogin struct {
 // logIn finds the API of a cloud and the credentials for it, and asks Keystone for a token where the cloud says so.
 func (f *cloudFiles) logIn(ctx context.Context, name string, transport http.RoundTripper, timeout time.Duration) (cloudLogin, error) {
 	one := f.clouds[name]
-	direct := cloudLogin{endpoint: firstOf(one.Endpoint, one.Auth.Endpoint)}
+	direct := cloudLogin{endpoint: FirstOf(one.Endpoint, one.Auth.Endpoint)}
 	switch one.AuthType {
 	case "http_basic":
 		direct.username, direct.password = one.Auth.Username, secret.New(one.Auth.Password)
@@ -153,7 +153,7 @@ func (f *cloudFiles) logIn(ctx context.Context, name string, transport http.Roun
 		return f.askKeystone(ctx, name, transport, timeout)
 	}
 	if direct.endpoint == "" {
-		return direct, withStatus(statusUsage, fmt.Errorf("cloud %q of %s: auth_type %s needs baremetal_endpoint_override, or endpoint below auth", name, f.path, one.AuthType))
+		return direct, WithStatus(StatusUsage, fmt.Errorf("cloud %q of %s: auth_type %s needs baremetal_endpoint_override, or endpoint below auth", name, f.path, one.AuthType))
 	}
 	return direct, nil
 }
@@ -162,7 +162,7 @@ func (f *cloudFiles) logIn(ctx context.Context, name string, transport http.Roun
 func (f *cloudFiles) askKeystone(ctx context.Context, name string, transport http.RoundTripper, timeout time.Duration) (cloudLogin, error) {
 	one := f.clouds[name]
 	if one.Auth.AuthURL == "" {
-		return cloudLogin{}, withStatus(statusUsage, fmt.Errorf("cloud %q of %s: it has no auth_url below auth; auth_type none, http_basic or admin_token needs none", name, f.path))
+		return cloudLogin{}, WithStatus(StatusUsage, fmt.Errorf("cloud %q of %s: it has no auth_url below auth; auth_type none, http_basic or admin_token needs none", name, f.path))
 	}
 	options := []clouds.ParseOption{clouds.WithCloudName(name), clouds.WithCloudsYAML(bytes.NewReader(f.text))}
 	if f.secure != nil {
@@ -170,18 +170,18 @@ func (f *cloudFiles) askKeystone(ctx context.Context, name string, transport htt
 	}
 	auth, where, _, err := clouds.Parse(options...)
 	if err != nil {
-		return cloudLogin{}, withStatus(statusUsage, fmt.Errorf("cloud %q of %s: %w", name, f.path, err))
+		return cloudLogin{}, WithStatus(StatusUsage, fmt.Errorf("cloud %q of %s: %w", name, f.path, err))
 	}
 	p, err := openstack.NewClient(auth.IdentityEndpoint)
 	if err != nil {
-		return cloudLogin{}, withStatus(statusUsage, fmt.Errorf("cloud %q of %s: auth_url: %w", name, f.path, err))
+		return cloudLogin{}, WithStatus(StatusUsage, fmt.Errorf("cloud %q of %s: auth_url: %w", name, f.path, err))
 	}
 	p.HTTPClient = http.Client{Transport: boundedTransport{transport}, Timeout: timeout}
 	if err := openstack.Authenticate(ctx, p, auth); err != nil {
 		if gophercloud.ResponseCodeIs(err, http.StatusUnauthorized) {
 			return cloudLogin{}, problem.Forbiddenf("cloud %q: Keystone at %s refuses its credentials: check them in %s", name, auth.IdentityEndpoint, f.path)
 		}
-		return cloudLogin{}, problem.Unavailablef("cloud %q: log in at %s: %s", name, auth.IdentityEndpoint, stripControlChars(err.Error()))
+		return cloudLogin{}, problem.Unavailablef("cloud %q: log in at %s: %s", name, auth.IdentityEndpoint, StripControlChars(err.Error()))
 	}
 	out := cloudLogin{endpoint: one.Endpoint, token: secret.New(p.Token())}
 	if out.endpoint == "" {

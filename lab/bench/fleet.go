@@ -37,7 +37,7 @@ const (
 // fleetGoals are those of figures that other measurements have under other names, where nothing else goes on.
 var fleetGoals = map[string]float64{"fleet list of 1,000": 15}
 
-// tellEvery is how often salvor sim says how it stands.
+// tellEvery is how often salvor-lab sim says how it stands.
 const tellEvery = 30 * time.Second
 
 // every is an interval of a fleet that acts for a larger one, and in which only a share acts.
@@ -184,10 +184,10 @@ func (s *simulatedFleet) nextStatus(ctx context.Context) (fleetStatus, error) {
 	case <-ctx.Done():
 		return fleetStatus{}, ctx.Err()
 	case <-time.After(3 * tellEvery):
-		return fleetStatus{}, fmt.Errorf("salvor sim says nothing")
+		return fleetStatus{}, fmt.Errorf("salvor-lab sim says nothing")
 	case word, ok := <-s.statuses:
 		if !ok {
-			return fleetStatus{}, fmt.Errorf("salvor sim ended")
+			return fleetStatus{}, fmt.Errorf("salvor-lab sim ended")
 		}
 		return word, nil
 	}
@@ -217,9 +217,9 @@ type fleetSummary struct {
 	Late           float64 `json:"late_s"`
 }
 
-// startSim starts a fleet and waits until it is enrolled.
+// startSim starts a fleet, by the program salvor-lab beside program, and waits until it is enrolled.
 func startSim(ctx context.Context, program, url string, arguments ...string) (*simulatedFleet, error) {
-	s := &simulatedFleet{statuses: make(chan fleetStatus), cmd: exec.CommandContext(ctx, program, append([]string{"sim", "--url", url, "-f", "json"}, arguments...)...)}
+	s := &simulatedFleet{statuses: make(chan fleetStatus), cmd: exec.CommandContext(ctx, filepath.Join(filepath.Dir(program), "salvor-lab"), append([]string{"sim", "--url", url, "-f", "json"}, arguments...)...)}
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 	s.cmd.WaitDelay = startTime
 	s.cmd.Stdout = &s.out
@@ -239,14 +239,14 @@ func startSim(ctx context.Context, program, url string, arguments ...string) (*s
 		}
 	}
 	s.stop()
-	return nil, fmt.Errorf("salvor sim ended before its fleet was enrolled: %s", last)
+	return nil, fmt.Errorf("salvor-lab sim ended before its fleet was enrolled: %s", last)
 }
 
 // end interrupts the fleet and reads its summary.
 func (s *simulatedFleet) end() (fleetSummary, error) {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	if err := s.cmd.Wait(); err != nil {
-		return fleetSummary{}, fmt.Errorf("salvor sim: %w", err)
+		return fleetSummary{}, fmt.Errorf("salvor-lab sim: %w", err)
 	}
 	var sum fleetSummary
 	err := json.Unmarshal(s.out.Bytes(), &sum)

@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ import (
 	"salvor/version"
 )
 
-// newManCommand writes the pages that packages have.
-func newManCommand() *cobra.Command {
+// NewManCommand is the hidden command that writes the manual pages of its whole tree, which packages have.
+func NewManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
 		Short:  "Write a manual page for each command into a directory",
@@ -64,7 +64,7 @@ func manPage(cmd *cobra.Command, date string) string {
 	line(".SH NAME\n%s \\- %s", roffText(manName(cmd)), roffText(cmd.Short))
 	line(".SH SYNOPSIS\n.B %s", roffText(cmd.UseLine()))
 	line(".SH DESCRIPTION")
-	for i, paragraph := range strings.Split(strings.Trim(firstOf(cmd.Long, cmd.Short+"."), "\n"), "\n\n") {
+	for i, paragraph := range strings.Split(strings.Trim(FirstOf(cmd.Long, cmd.Short+"."), "\n"), "\n\n") {
 		if i > 0 {
 			line(".PP")
 		}

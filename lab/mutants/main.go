@@ -164,7 +164,7 @@ func list(out io.Writer, root string, rows []mutant) error {
 	}
 	fmt.Fprintf(out, "%d mutants\n", len(rows))
 	if stale > 0 {
-		return fmt.Errorf("%d of %d mutants are stale: write their old text anew in test/mutants/mutants.txt", stale, len(rows))
+		return fmt.Errorf("%d of %d mutants are stale: write their old text anew in lab/mutants/mutants.txt", stale, len(rows))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// terminalWidth is the width of the terminal that w is; 0 if it is none.
-func terminalWidth(w any) int {
+// TerminalWidth is the width of the terminal that w is; 0 if it is none.
+func TerminalWidth(w any) int {
 	f, ok := w.(*os.File)
 	if !ok {
 		return 0
@@ -27,8 +27,8 @@ func terminalWidth(w any) int {
 	return width
 }
 
-// promptPassword reads a line from a terminal without showing it.
-func promptPassword(in *os.File, out io.Writer, prompt string) (string, error) {
+// PromptPassword reads a line from a terminal without showing it.
+func PromptPassword(in *os.File, out io.Writer, prompt string) (string, error) {
 	fd := int(in.Fd())
 	before, err := term.GetState(fd)
 	if err != nil {
@@ -37,7 +37,7 @@ func promptPassword(in *os.File, out io.Writer, prompt string) (string, error) {
 	fmt.Fprint(out, prompt)
 	defer fmt.Fprintln(out)
 	// ReadPassword switches the echo on again, but not when a signal ends the program.
-	defer onInterrupt(func() {
+	defer OnInterrupt(func() {
 		_ = term.Restore(fd, before)
 		fmt.Fprintln(out)
 	})()
@@ -45,16 +45,16 @@ func promptPassword(in *os.File, out io.Writer, prompt string) (string, error) {
 	return string(line), err
 }
 
-// onInterrupt has something done before an interrupt ends the program. The function that
+// OnInterrupt has something done before an interrupt ends the program. The function that
 // it returns ends that.
-func onInterrupt(do func()) func() {
+func OnInterrupt(do func()) func() {
 	signals, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		select {
 		case <-signals:
 			do()
-			os.Exit(statusInterrupted)
+			os.Exit(StatusInterrupted)
 		case <-ended:
 		}
 	}()

@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"cmp"
@@ -15,66 +15,67 @@ import (
 
 // The exit statuses of the client commands; 0 means done, or reached.
 const (
-	statusFailed   = 1
-	statusUsage    = 2
-	statusTimedOut = 3
-	// statusBroken is that of salvor serve where another start cannot help before a person did: a wrong configuration or key, a damaged
+	StatusFailed   = 1
+	StatusUsage    = 2
+	StatusTimedOut = 3
+	// StatusBroken is that of salvor serve where another start cannot help before a person did: a wrong configuration or key, a damaged
 	// database. systemd knows it by RestartPreventExitStatus; it is EX_CONFIG of sysexits(3).
-	statusBroken = 78
-	// statusInterrupted is what shells make of SIGINT.
-	statusInterrupted = 130
+	StatusBroken = 78
+	// StatusInterrupted is what shells make of SIGINT.
+	StatusInterrupted = 130
 )
 
-// statusError is an error that knows its exit status.
-type statusError struct {
+// StatusError is an error that knows its exit status.
+type StatusError struct {
 	err    error
-	status int
+	Status int
 }
 
-func (e *statusError) Error() string { return e.err.Error() }
-func (e *statusError) Unwrap() error { return e.err }
+func (e *StatusError) Error() string { return e.err.Error() }
+func (e *StatusError) Unwrap() error { return e.err }
 
 // ExitCode is what main hands to the shell.
-func (e *statusError) ExitCode() int { return e.status }
+func (e *StatusError) ExitCode() int { return e.Status }
 
-func withStatus(status int, err error) error {
+// WithStatus gives an error the exit status that it ends the program with; nil stays nil.
+func WithStatus(status int, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &statusError{err: err, status: status}
+	return &StatusError{err: err, Status: status}
 }
 
-// forGood gives what salvor serve ended with its status.
-func forGood(err error) error {
+// ForGood gives what salvor serve ended with its status.
+func ForGood(err error) error {
 	if problem.Is(err, problem.Invalid) {
-		return withStatus(statusBroken, err)
+		return WithStatus(StatusBroken, err)
 	}
 	return err
 }
 
-// usageErrorf is an error in how a command was written: one line, and the exit status 2.
-func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
+// UsageErrorf is an error in how a command was written: one line, and the exit status 2.
+func UsageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
-	return withStatus(statusUsage, fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath()))
+	return WithStatus(StatusUsage, fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath()))
 }
 
-// markUsageErrors gives every command of a tree its exit status: an error that a command itself
+// MarkUsageErrors gives every command of a tree its exit status: an error that a command itself
 // returns is a failure unless it says otherwise, every other one is wrong usage (main
 // sees to that). A group of commands gets an answer to a word that it does not know.
-func markUsageErrors(cmd *cobra.Command) *cobra.Command {
+func MarkUsageErrors(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var invalid *pflag.InvalidValueError
 		var why notAllowedError
 		if errors.As(err, &invalid) && errors.As(err, &why) {
 			err = refusedWord("--"+invalid.GetFlag().Name, invalid.GetValue(), why)
 		}
-		return usageErrorf(cmd, "%w%s", err, similarFlags(cmd, err))
+		return UsageErrorf(cmd, "%w%s", err, similarFlags(cmd, err))
 	})
 	cmd.SuggestionsMinimumDistance = 2
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return usageErrorf(cmd, "%w; want %s", argumentError(cmd, args, err), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+				return UsageErrorf(cmd, "%w; want %s", argumentError(cmd, args, err), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 			}
 			return nil
 		}
@@ -84,13 +85,13 @@ func markUsageErrors(cmd *cobra.Command) *cobra.Command {
 		cmd.PreRunE = checkGivenFlags
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)
-			return withStatus(statusOf(err), err)
+			return WithStatus(StatusOf(err), err)
 		}
 	case cmd.HasSubCommands():
-		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, unknownWord
+		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, UnknownWord
 	}
 	for _, c := range cmd.Commands() {
-		markUsageErrors(c)
+		MarkUsageErrors(c)
 	}
 	return cmd
 }
@@ -98,13 +99,13 @@ func markUsageErrors(cmd *cobra.Command) *cobra.Command {
 // checkGivenFlags refuses a command whose flags are too few, or contradict each other. cobra does so too, without naming the help.
 func checkGivenFlags(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
-		return usageErrorf(cmd, "%w", err)
+		return UsageErrorf(cmd, "%w", err)
 	}
 	return nil
 }
 
-// unknownWord is what a group of commands does by itself.
-func unknownWord(cmd *cobra.Command, args []string) error {
+// UnknownWord is what a group of commands does by itself.
+func UnknownWord(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
@@ -121,7 +122,7 @@ func unknownWord(cmd *cobra.Command, args []string) error {
 			hint = "; want " + cmd.CommandPath() + " " + args[1] + " " + args[0]
 		}
 	}
-	return usageErrorf(cmd, "unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
+	return UsageErrorf(cmd, "unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
 }
 
 // argumentError says which argument is missing, or which is too many. cobra's own text counts them.
@@ -161,11 +162,21 @@ func similarFlags(cmd *cobra.Command, err error) string {
 	return didYouMean(flags, "--"+unknown.GetSpecifiedName())
 }
 
-// statusOf finds the exit status in an error that was wrapped on its way.
-func statusOf(err error) int {
-	var e *statusError
+// StatusOf finds the exit status in an error that was wrapped on its way.
+func StatusOf(err error) int {
+	var e *StatusError
 	if errors.As(err, &e) {
-		return e.status
+		return e.Status
 	}
-	return statusFailed
+	return StatusFailed
+}
+
+// ExitStatus is what the shell sees. The errors of commands bring their own; all others
+// are cobra's, about how the command was written.
+func ExitStatus(err error) int {
+	var c interface{ ExitCode() int }
+	if errors.As(err, &c) {
+		return c.ExitCode()
+	}
+	return StatusUsage
 }

@@ -10,20 +10,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
-	"salvor/sim/fleet"
+	"salvor/cmd/salvor/kit"
+	"salvor/lab/sim/fleet"
 )
 
-// simFlags are those of "salvor sim".
+// simFlags are those of "salvor-lab sim".
 type simFlags struct {
 	fleet.Config
 	length time.Duration
 	clean  bool
-	out    outputOptions
+	out    kit.Output
 }
 
-// newSimCommand is `salvor sim`: a fleet that is not there, to rehearse on.
+// newSimCommand is `salvor-lab sim`: a fleet that is not there, to rehearse on.
 func newSimCommand() *cobra.Command {
-	f, e := &simFlags{}, &apiEndpoint{}
+	f, e := &simFlags{}, &kit.Endpoint{}
 	cmd := &cobra.Command{
 		Use: "sim", Short: "Simulate a fleet to rehearse on: machines behind Redfish BMCs, agents that heartbeat, faults", Args: cobra.NoArgs,
 		Long: `The BMCs listen in this process, each at an address of its own in 127.64.0.0/10; for a control plane on another
@@ -37,17 +38,17 @@ The program ends on an interrupt or after --for. The nodes stay until --clean re
 
 Without --rescue and --hold, salvor serve with an empty state directory will do. For a rescue the control plane needs an
 address that ramdisks call ([ramdisk]listen), the Debian package systemd-boot-efi, and a kernel and a ramdisk, which may be
-any files. salvor sim tells in one line what is lacking, and enrolls nothing then. [agent]callback_networks and
-[conductor]bmc_networks must include the BMCs' addresses. Never point salvor sim at a control plane that has work to do.`,
+any files. salvor-lab sim tells in one line what is lacking, and enrolls nothing then. [agent]callback_networks and
+[conductor]bmc_networks must include the BMCs' addresses. Never point salvor-lab sim at a control plane that has work to do.`,
 		Example: `  # a thousand machines, a tenth of them in rescue and half with agents that heartbeat, some with bad BMCs, for an hour
-  salvor sim --nodes 1000 --seed 7 --rescue 0.1 --hold 0.5 --silent 0.01 --slow 0.02 --faulty-acks 0.005 --busy 0.01 --for 1h
+  salvor-lab sim --nodes 1000 --seed 7 --rescue 0.1 --hold 0.5 --silent 0.01 --slow 0.02 --faulty-acks 0.005 --busy 0.01 --for 1h
 
   # what it left
-  salvor sim --nodes 1000 --seed 7 --clean`,
-		RunE: e.run(f.run),
+  salvor-lab sim --nodes 1000 --seed 7 --clean`,
+		RunE: e.Run(f.run),
 	}
-	e.flags(cmd)
-	f.out.flags(cmd)
+	e.Flags(cmd)
+	f.out.Flags(cmd)
 	fl := cmd.Flags()
 	fl.IntVar(&f.Nodes, "nodes", 100, "how many machines")
 	fl.Uint64Var(&f.Seed, "seed", 1, "seed of all random choices; the names of the nodes contain it")
@@ -61,7 +62,7 @@ any files. salvor sim tells in one line what is lacking, and enrolls nothing the
 	fl.Float64Var(&f.Faults.Silent, "silent", 0, "share of BMCs that never answer, once all nodes are enrolled")
 	fl.Float64Var(&f.Faults.Slow, "slow", 0, "share of BMCs that answer after 3 s")
 	fl.Float64Var(&f.Faults.Lying, "faulty-acks", 0, "share of BMCs that accept orders and do not act")
-	renameFlag(cmd, "lying", "faulty-acks")
+	kit.RenameFlag(cmd, "lying", "faulty-acks")
 	fl.Float64Var(&f.Faults.Busy, "busy", 0, "share of BMCs that answer 503")
 	fl.IntVar(&f.Workers, "concurrency", 32, "number of simultaneous requests to the control plane")
 	fl.DurationVar(&f.length, "for", 0, "how long to go on once all nodes are enrolled; 0: until it is interrupted")
@@ -69,31 +70,31 @@ any files. salvor sim tells in one line what is lacking, and enrolls nothing the
 	return cmd
 }
 
-func (f *simFlags) run(c *clientCall) error {
-	if err := f.out.check(c.Command); err != nil {
+func (f *simFlags) run(c *kit.Call) error {
+	if err := f.out.Check(c.Command); err != nil {
 		return err
 	}
 	if f.length < 0 {
-		return usageErrorf(c.Command, "--for %s: want 0 or more", f.length)
+		return kit.UsageErrorf(c.Command, "--for %s: want 0 or more", f.length)
 	}
-	f.API = c.api
-	p := newProgress(c.ErrOrStderr(), "sim")
+	f.API = c.API
+	p := kit.NewProgress(c.ErrOrStderr(), "sim")
 	// On a terminal one machine's trouble would tear the line of all; it is counted there.
 	f.Complain = func(machine string, err error) {
-		if p.width == 0 {
-			c.say("%s: %v", stripControlChars(machine), sanitizedError{err})
+		if p.Width == 0 {
+			c.Say("%s: %v", kit.StripControlChars(machine), kit.Sanitized(err))
 		}
 	}
 	all, err := fleet.New(f.Config)
 	if err != nil {
-		return usageErrorf(c.Command, "%w", err)
+		return kit.UsageErrorf(c.Command, "%w", err)
 	}
 	if f.clean {
-		removed := all.Clean(c.context())
-		c.say("%d nodes removed, %d errors", removed, all.Summary().Errors)
-		return f.verdict(c.context(), all)
+		removed := all.Clean(c.Context())
+		c.Say("%d nodes removed, %d errors", removed, all.Summary().Errors)
+		return f.verdict(c.Context(), all)
 	}
-	ctx, cancel := context.WithCancel(c.context())
+	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	shown := make(chan struct{})
 	go func() { defer close(shown); f.show(ctx, p, all) }()
@@ -104,9 +105,9 @@ func (f *simFlags) run(c *clientCall) error {
 			return
 		}
 		if ctx.Err() == nil {
-			p.end()
+			p.End()
 			s := all.Summary()
-			c.say("enrolled: %d of %d nodes, %d in rescue, %d kept waiting, %d errors", s.Enrolled, s.Nodes, s.Rescued, s.Held, s.Errors)
+			c.Say("enrolled: %d of %d nodes, %d in rescue, %d kept waiting, %d errors", s.Enrolled, s.Nodes, s.Rescued, s.Held, s.Errors)
 		}
 		if f.length > 0 {
 			select {
@@ -127,16 +128,16 @@ func (f *simFlags) run(c *clientCall) error {
 // verdict is the status of a removal.
 func (f *simFlags) verdict(ctx context.Context, all *fleet.Fleet) error {
 	if n := all.Summary().Errors; n > 0 || ctx.Err() != nil {
-		return withStatus(statusFailed, fmt.Errorf("some nodes are left: run it again"))
+		return kit.WithStatus(kit.StatusFailed, fmt.Errorf("some nodes are left: run it again"))
 	}
 	return nil
 }
 
 // show tells how the fleet stands: on a terminal every second, else every half a minute.
-func (f *simFlags) show(ctx context.Context, p *progressPrinter, all *fleet.Fleet) {
-	defer p.end()
+func (f *simFlags) show(ctx context.Context, p *kit.Progress, all *fleet.Fleet) {
+	defer p.End()
 	began, pause := time.Now(), time.Second
-	if p.width == 0 {
+	if p.Width == 0 {
 		pause = 30 * time.Second
 	}
 	turn := time.NewTicker(pause)
@@ -148,12 +149,12 @@ func (f *simFlags) show(ctx context.Context, p *progressPrinter, all *fleet.Flee
 		case <-turn.C:
 		}
 		s := all.Summary()
-		p.printStatus(time.Since(began), fmt.Sprintf("%d of %d enrolled, %d agents, %d heartbeats (99%% within %.1f ms), %d requests to BMCs, %d errors",
+		p.PrintStatus(time.Since(began), fmt.Sprintf("%d of %d enrolled, %d agents, %d heartbeats (99%% within %.1f ms), %d requests to BMCs, %d errors",
 			s.Enrolled, s.Nodes, s.Agents, s.Heartbeats, s.Slowest, s.BMC, s.Errors))
 	}
 }
 
-func (f *simFlags) report(c *clientCall, s fleet.Summary) error {
+func (f *simFlags) report(c *kit.Call, s fleet.Summary) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -162,5 +163,5 @@ func (f *simFlags) report(c *clientCall, s fleet.Summary) error {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return err
 	}
-	return f.out.show(c.OutOrStdout(), r)
+	return f.out.Show(c.OutOrStdout(), r)
 }

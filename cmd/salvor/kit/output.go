@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"bytes"
@@ -16,48 +16,50 @@ import (
 	"salvor/problem"
 )
 
-// outputOptions is the form in which records are printed.
-type outputOptions struct {
-	format   string
-	columns  []string
+// Output is the form in which records are printed.
+type Output struct {
+	Format   string
+	Columns  []string
 	maxWidth int
 	noIndent bool
 	prefix   string
 	quote    string
-	// moreColumns ends the error about a column that a list does not print: how other columns are had.
-	moreColumns string
+	// MoreColumns ends the error about a column that a list does not print: how other columns are had.
+	MoreColumns string
 }
 
 var outputFormats = []string{"table", "json", "yaml", "value", "csv", "shell"}
 
-func (o *outputOptions) flags(cmd *cobra.Command) {
+// Flags adds the flags that choose the form to a command.
+func (o *Output) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&o.format, "format", "f", "table", "table, json, yaml, value, csv or shell (shell: of one record)")
-	completeFlag(cmd, "format", func() []string { return outputFormats })
-	f.StringSliceVarP(&o.columns, "column", "c", nil, "print only this column; may be repeated")
+	f.StringVarP(&o.Format, "format", "f", "table", "table, json, yaml, value, csv or shell (shell: of one record)")
+	CompleteFlag(cmd, "format", func() []string { return outputFormats })
+	f.StringSliceVarP(&o.Columns, "column", "c", nil, "print only this column; may be repeated")
 	f.IntVar(&o.maxWidth, "max-width", 0, "table: fold cells so that lines have at most this many characters; 0: do not fold")
 	f.BoolVar(&o.noIndent, "noindent", false, "json: print it on one line")
 	f.StringVar(&o.prefix, "prefix", "", "shell: put this before the name of each variable")
 	f.StringVar(&o.quote, "quote", "nonnumeric", "csv: which cells are quoted: all, minimal, none or nonnumeric")
 }
 
-func (o *outputOptions) check(cmd *cobra.Command) error {
+// Check refuses a form that does not exist, or that the command cannot print, as wrong usage.
+func (o *Output) Check(cmd *cobra.Command) error {
 	switch {
-	case !slices.Contains(outputFormats, o.format):
-		return usageErrorf(cmd, "-f %s: want table, json, yaml, value, csv or shell", o.format)
+	case !slices.Contains(outputFormats, o.Format):
+		return UsageErrorf(cmd, "-f %s: want table, json, yaml, value, csv or shell", o.Format)
 	case !slices.Contains([]string{"all", "minimal", "none", "nonnumeric"}, o.quote):
-		return usageErrorf(cmd, "--quote %s: want all, minimal, none or nonnumeric", o.quote)
+		return UsageErrorf(cmd, "--quote %s: want all, minimal, none or nonnumeric", o.quote)
 	case !shellName.MatchString("x" + o.prefix):
-		return usageErrorf(cmd, "--prefix %s: want letters, digits and underscores", o.prefix)
-	case o.format == "shell" && cmd.Name() == "list":
-		return usageErrorf(cmd, "-f shell prints one record: use it with show, or -f csv or json here")
+		return UsageErrorf(cmd, "--prefix %s: want letters, digits and underscores", o.prefix)
+	case o.Format == "shell" && cmd.Name() == "list":
+		return UsageErrorf(cmd, "-f shell prints one record: use it with show, or -f csv or json here")
 	}
 	return nil
 }
 
-// outputColumn is a field of a record and the title it goes by. The titles are those of the
+// Column is a field of a record and the title it goes by. The titles are those of the
 // baremetal command: scripts read the JSON by them.
-type outputColumn struct{ field, title string }
+type Column struct{ Field, Title string }
 
 var titles = map[string]string{
 	"id": "ID", "ram": "RAM", "vcpus": "VCPUs", "os": "OS", "url": "URL", "cidr": "CIDR", "target_os": "Target OS", "target_os_family": "Target OS Family",
@@ -67,8 +69,9 @@ var titles = map[string]string{
 	"raid_interface": "RAID Interface", "message_id": "Message ID", "allocation_uuid": "Allocation UUID",
 }
 
-func columnsOf(fields []string) []outputColumn {
-	out := make([]outputColumn, len(fields))
+// ColumnsOf gives fields the titles of the baremetal command.
+func ColumnsOf(fields []string) []Column {
+	out := make([]Column, len(fields))
 	for i, f := range fields {
 		title := titles[f]
 		if title == "" {
@@ -80,48 +83,48 @@ func columnsOf(fields []string) []outputColumn {
 			}
 			title = strings.Join(words, " ")
 		}
-		out[i] = outputColumn{f, title}
+		out[i] = Column{f, title}
 	}
 	return out
 }
 
 // pick keeps the columns that were asked for by title or field, in the order asked. more is what an error says beside the columns that
 // there are.
-func (o *outputOptions) pick(all []outputColumn, more string) ([]outputColumn, error) {
-	if len(o.columns) == 0 {
+func (o *Output) pick(all []Column, more string) ([]Column, error) {
+	if len(o.Columns) == 0 {
 		return all, nil
 	}
-	var out []outputColumn
-	for _, want := range o.columns {
-		i := slices.IndexFunc(all, func(c outputColumn) bool { return strings.EqualFold(c.title, want) || c.field == want })
+	var out []Column
+	for _, want := range o.Columns {
+		i := slices.IndexFunc(all, func(c Column) bool { return strings.EqualFold(c.Title, want) || c.Field == want })
 		if i < 0 {
-			return nil, withStatus(statusUsage, fmt.Errorf("-c %s: no such column; %s%s", want, problem.WantOneOf(fieldsOf(all)), more))
+			return nil, WithStatus(StatusUsage, fmt.Errorf("-c %s: no such column; %s%s", want, problem.WantOneOf(fieldsOf(all)), more))
 		}
 		out = append(out, all[i])
 	}
 	return out, nil
 }
 
-func fieldsOf(columns []outputColumn) []string {
+func fieldsOf(columns []Column) []string {
 	fields := make([]string, len(columns))
 	for i, c := range columns {
-		fields[i] = c.field
+		fields[i] = c.Field
 	}
 	return fields
 }
 
-// list prints records under the columns' titles.
-func (o *outputOptions) list(w io.Writer, all []outputColumn, records []client.Record) error {
-	columns, err := o.pick(all, o.moreColumns)
+// List prints records under the columns' titles.
+func (o *Output) List(w io.Writer, all []Column, records []client.Record) error {
+	columns, err := o.pick(all, o.MoreColumns)
 	if err != nil {
 		return err
 	}
-	switch o.format {
+	switch o.Format {
 	case "json":
 		rows := make([]orderedObject, len(records))
 		for i, r := range records {
 			for _, c := range columns {
-				rows[i] = append(rows[i], objectMember{c.title, r[c.field]})
+				rows[i] = append(rows[i], objectMember{c.Title, r[c.Field]})
 			}
 		}
 		return o.json(w, rows)
@@ -130,12 +133,12 @@ func (o *outputOptions) list(w io.Writer, all []outputColumn, records []client.R
 	case "csv":
 		return o.csvRows(w, columns, records)
 	case "shell":
-		return withStatus(statusUsage, fmt.Errorf("-f shell prints one record, and this is a list: use -f csv or json"))
+		return WithStatus(StatusUsage, fmt.Errorf("-f shell prints one record, and this is a list: use -f csv or json"))
 	case "value":
 		for _, r := range records {
 			cells := make([]string, len(columns))
 			for i, c := range columns {
-				cells[i] = shortOf(c.field, r[c.field])
+				cells[i] = shortOf(c.Field, r[c.Field])
 			}
 			fmt.Fprintln(w, strings.Join(cells, " "))
 		}
@@ -143,27 +146,27 @@ func (o *outputOptions) list(w io.Writer, all []outputColumn, records []client.R
 	}
 	rows := [][]string{make([]string, len(columns))}
 	for i, c := range columns {
-		rows[0][i] = c.title
+		rows[0][i] = c.Title
 	}
 	for _, r := range records {
 		row := make([]string, len(columns))
 		for i, c := range columns {
-			row[i] = shortOf(c.field, shownTimes(r[c.field]))
+			row[i] = shortOf(c.Field, shownTimes(r[c.Field]))
 		}
 		rows = append(rows, row)
 	}
 	return writeAlignedRows(w, foldTable(rows, o.maxWidth))
 }
 
-// hidden fields are links, of use to programs only.
-var hidden = []string{"links", "ports", "portgroups", "states", "volume", "bios", "firmware", "history", "nodes"}
+// HiddenFields are links, of use to programs only.
+var HiddenFields = []string{"links", "ports", "portgroups", "states", "volume", "bios", "firmware", "history", "nodes"}
 
-// show prints one record, a field a line, in the order of the alphabet.
-func (o *outputOptions) show(w io.Writer, r client.Record) error {
-	var all []outputColumn
+// Show prints one record, a field a line, in the order of the alphabet.
+func (o *Output) Show(w io.Writer, r client.Record) error {
+	var all []Column
 	for _, f := range slices.Sorted(maps.Keys(r)) {
-		if !slices.Contains(hidden, f) {
-			all = append(all, outputColumn{f, f})
+		if !slices.Contains(HiddenFields, f) {
+			all = append(all, Column{f, f})
 		}
 	}
 	columns, err := o.pick(all, "")
@@ -172,9 +175,9 @@ func (o *outputOptions) show(w io.Writer, r client.Record) error {
 	}
 	var out orderedObject
 	for _, c := range columns {
-		out = append(out, objectMember{c.field, r[c.field]})
+		out = append(out, objectMember{c.Field, r[c.Field]})
 	}
-	switch o.format {
+	switch o.Format {
 	case "json":
 		return o.json(w, out)
 	case "yaml":
@@ -182,20 +185,20 @@ func (o *outputOptions) show(w io.Writer, r client.Record) error {
 	case "csv":
 		rows := make([]client.Record, len(columns))
 		for i, c := range columns {
-			rows[i] = client.Record{"Field": c.field, "Value": r[c.field]}
+			rows[i] = client.Record{"Field": c.Field, "Value": r[c.Field]}
 		}
-		return o.csvRows(w, []outputColumn{{"Field", "Field"}, {"Value", "Value"}}, rows)
+		return o.csvRows(w, []Column{{"Field", "Field"}, {"Value", "Value"}}, rows)
 	case "shell":
 		return o.shell(w, columns, r)
 	case "value":
 		for _, c := range columns {
-			fmt.Fprintln(w, cellOf(c.field, r[c.field]))
+			fmt.Fprintln(w, cellOf(c.Field, r[c.Field]))
 		}
 		return nil
 	}
 	rows := [][]string{{"Field", "Value"}}
 	for _, c := range columns {
-		rows = append(rows, []string{stripControlChars(c.field), cellOf(c.field, shownTimes(r[c.field]))})
+		rows = append(rows, []string{StripControlChars(c.Field), cellOf(c.Field, shownTimes(r[c.Field]))})
 	}
 	return writeAlignedRows(w, foldTable(rows, o.maxWidth))
 }
@@ -229,24 +232,27 @@ func writeAlignedRows(w io.Writer, rows [][]string) error {
 	return err
 }
 
+// Reimaged is the disposition reimage of an evacuation, in words.
+const Reimaged = "re-image"
+
 // cellOf writes the value of a field.
 func cellOf(field string, v any) string {
 	if nets, ok := v.(map[string]any); ok && field == "addresses" {
-		return stripControlChars(addressWords(nets))
+		return StripControlChars(addressWords(nets))
 	}
 	if fence, ok := v.(map[string]any); ok && field == "fenced" {
-		return stripControlChars(fmt.Sprintf("by %s, since %s; waits for %s", formatCell(fence["how"]), formatCell(fence["since"]), formatCell(fence["waits_for"])))
+		return StripControlChars(fmt.Sprintf("by %s, since %s; waits for %s", FormatCell(fence["how"]), FormatCell(fence["since"]), FormatCell(fence["waits_for"])))
 	}
 	if field == "disposition" && v == "reimage" {
-		return reimaged
+		return Reimaged
 	}
-	return formatCell(v)
+	return FormatCell(v)
 }
 
 // shortOf writes the value of a field in a list, where a fence is told by its evidence alone.
 func shortOf(field string, v any) string {
 	if fence, ok := v.(map[string]any); ok && field == "fenced" {
-		return stripControlChars("by " + formatCell(fence["how"]))
+		return StripControlChars("by " + FormatCell(fence["how"]))
 	}
 	return cellOf(field, v)
 }
@@ -267,8 +273,8 @@ func addressWords(nets map[string]any) string {
 	return strings.Join(words, "; ")
 }
 
-// formatCell writes a value as scripts for the baremetal command expect it: None, True, False.
-func formatCell(v any) string {
+// FormatCell writes a value as scripts for the baremetal command expect it: None, True, False.
+func FormatCell(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "None"
@@ -278,21 +284,21 @@ func formatCell(v any) string {
 		}
 		return "False"
 	case string:
-		return stripControlChars(v)
+		return StripControlChars(v)
 	case []string:
-		return stripControlChars(strings.Join(v, ", "))
+		return StripControlChars(strings.Join(v, ", "))
 	case []any:
 		if words, ok := plainWords(v); ok {
 			return words
 		}
 	case fmt.Stringer:
-		return stripControlChars(v.String())
+		return StripControlChars(v.String())
 	}
 	text, err := json.Marshal(v)
 	if err != nil {
-		return stripControlChars(fmt.Sprint(v))
+		return StripControlChars(fmt.Sprint(v))
 	}
-	return stripControlChars(string(text))
+	return StripControlChars(string(text))
 }
 
 // plainWords joins a list of nothing but strings.
@@ -305,7 +311,7 @@ func plainWords(list []any) (string, bool) {
 		}
 		words[i] = word
 	}
-	return stripControlChars(strings.Join(words, ", ")), len(list) > 0
+	return StripControlChars(strings.Join(words, ", ")), len(list) > 0
 }
 
 // orderedObject is a JSON object that keeps the order of its keys.

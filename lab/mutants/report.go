@@ -37,7 +37,7 @@ func report(out io.Writer, results []result) error {
 	}
 	title(out, results, survived, "survivors: the change is in place and no test fails")
 	title(out, results, notRun, "not run")
-	title(out, results, stale, "stale: write the old text anew in test/mutants/mutants.txt")
+	title(out, results, stale, "stale: write the old text anew in lab/mutants/mutants.txt")
 	title(out, results, noCompile, "mutants that do not compile")
 	title(out, results, red, "tests that fail without their mutant, or are not there")
 	if len(timeouts) > 0 {

@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"fmt"
@@ -41,23 +41,23 @@ type notAllowedError []string
 
 func (e notAllowedError) Error() string { return "want one of " + strings.Join(e, ", ") }
 
-// addEnumFlag defines a flag that takes one of the allowed words, and completes them. value gets it; nil: GetString alone reads it.
-func addEnumFlag[T ~string](cmd *cobra.Command, value *T, name string, initial T, usage string, allowed ...T) {
+// AddEnumFlag defines a flag that takes one of the allowed words, and completes them. value gets it; nil: GetString alone reads it.
+func AddEnumFlag[T ~string](cmd *cobra.Command, value *T, name string, initial T, usage string, allowed ...T) {
 	if value == nil {
 		value = new(T)
 	}
 	*value = initial
 	f := &enumFlag[T]{value, initial, allowed}
 	cmd.Flags().Var(f, name, usage)
-	completeFlag(cmd, name, f.choices)
+	CompleteFlag(cmd, name, f.choices)
 }
 
-// checkAllowed refuses a value that is none of those allowed. what is the flag or the argument, as it is written.
-func checkAllowed(cmd *cobra.Command, what, value string, allowed []string) error {
+// CheckAllowed refuses a value that is none of those allowed. what is the flag or the argument, as it is written.
+func CheckAllowed(cmd *cobra.Command, what, value string, allowed []string) error {
 	if slices.Contains(allowed, value) {
 		return nil
 	}
-	return usageErrorf(cmd, "%w", refusedWord(what, value, notAllowedError(allowed)))
+	return UsageErrorf(cmd, "%w", refusedWord(what, value, notAllowedError(allowed)))
 }
 
 func refusedWord(what, value string, why notAllowedError) error {

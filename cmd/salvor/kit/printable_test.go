@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"encoding/json"
@@ -20,11 +20,11 @@ func TestStripControlChars(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\x1b[31mb": "a [31mb", "a\u202eb\u2066c\u200fd": "a b c d", "a\u009bb\u007f": "a b ", "héllo 世界": "héllo 世界", "a\xffb": "a?b", "a\u200bb\ufeff": "a b ",
 	} {
-		if got := stripControlChars(text); got != want {
+		if got := StripControlChars(text); got != want {
 			t.Errorf("stripControlChars(%q): want %q, got %q", text, want, got)
 		}
 	}
-	if got := printableLines("a\u202e\nb\x1b\n"); got != "a \nb \n" {
+	if got := PrintableLines("a\u202e\nb\x1b\n"); got != "a \nb \n" {
 		t.Errorf("printableLines: want the line breaks alone to stay, got %q", got)
 	}
 }
@@ -61,20 +61,20 @@ func TestFormsShowNoUnprintable(t *testing.T) {
 	for _, format := range outputFormats {
 		for _, quote := range []string{"all", "minimal", "none", "nonnumeric"} {
 			for _, isList := range []bool{true, false} {
-				for _, o := range []outputOptions{{format: format, quote: quote}, {format: format, quote: quote, noIndent: true, maxWidth: 100}} {
+				for _, o := range []Output{{Format: format, quote: quote}, {Format: format, quote: quote, noIndent: true, maxWidth: 100}} {
 					if isList && format == "shell" {
 						continue
 					}
 					name := fmt.Sprintf("-f %s --quote %s, list %v, one line %v", format, quote, isList, o.noIndent)
 					var b strings.Builder
 					if isList {
-						columns := make([]outputColumn, len(fields))
+						columns := make([]Column, len(fields))
 						for i, f := range fields {
-							columns[i] = outputColumn{f, fmt.Sprint("column ", i)}
+							columns[i] = Column{f, fmt.Sprint("column ", i)}
 						}
-						must.OK(t, o.list(&b, columns, []client.Record{record, record}))
+						must.OK(t, o.List(&b, columns, []client.Record{record, record}))
 					} else {
-						must.OK(t, o.show(&b, record))
+						must.OK(t, o.Show(&b, record))
 					}
 					for _, r := range b.String() {
 						if r != '\n' && !unicode.IsPrint(r) {
@@ -91,7 +91,7 @@ func TestFormsShowNoUnprintable(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	must.OK(t, writeJSONLine(&b, text))
+	must.OK(t, WriteJSONLine(&b, text))
 	if got := strings.TrimSpace(b.String()); strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		t.Errorf("JSON of one line: want no character that is not printable, got %q", got)
 	}
@@ -143,8 +143,8 @@ func holdsText(v reflect.Value, text string) bool {
 // TestShellFormPrintsForeignText: a shell that evaluates a foreign text gets printable text.
 func TestShellFormPrintsForeignText(t *testing.T) {
 	var b strings.Builder
-	o := outputOptions{format: "shell"}
-	must.OK(t, o.show(&b, client.Record{"text": "a\u202e\u009b$(id)"}))
+	o := Output{Format: "shell"}
+	must.OK(t, o.Show(&b, client.Record{"text": "a\u202e\u009b$(id)"}))
 	out := must.Get(exec.Command("sh", "-c", b.String()+`printf %s "$text"`).Output())(t)
 	if want := "a  $(id)"; string(out) != want {
 		t.Errorf("want %q, got %q", want, out)

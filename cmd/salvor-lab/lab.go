@@ -8,19 +8,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/cmd/salvor/kit"
 	"salvor/lab"
 	"salvor/lab/personality"
 )
 
-// newLabCommand is `salvor lab`: real machines to try salvor on.
+// newLabCommand is `salvor-lab lab`: real machines to try salvor on.
 func newLabCommand() *cobra.Command {
 	var spec lab.Spec
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "Run QEMU machines behind Redfish or IPMI BMCs, in namespaces of their own",
 		Long: `A lab is QEMU machines with disks, each behind a BMC, on Linux bridges that exist only inside
-the lab's own namespaces. "salvor lab exec -- ..." runs salvor and ssh in there. If the system
-lets only root make namespaces, bridges or taps, run salvor lab with sudo.`,
+the lab's own namespaces. "salvor-lab lab exec -- ..." runs salvor and ssh in there. If the system
+lets only root make namespaces, bridges or taps, run salvor-lab lab with sudo.`,
 	}
 	cmd.PersistentFlags().StringVar(&spec.StateDir, "state-dir", "", "state directory (default /var/lib/salvor for root, for others salvor in $XDG_STATE_HOME or ~/.local/state)")
 	cmd.PersistentFlags().StringVar(&spec.Name, "name", "default", "name of the lab")
@@ -36,12 +37,12 @@ func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 		Use: "up", Short: "Start a lab; print its machines, BMCs and networks as JSON", Args: cobra.NoArgs,
 		Long: `With --like the BMCs behave like those of others. They show what such a BMC shows, take and refuse
 what it does, and are busy after orders, though for a shorter time. docs/lab.md lists the facts.`,
-		Example: `  salvor lab up --machines 2
-  salvor lab up --like sushy-tools
-  salvor lab up --like ilo5 --firmware uefi
-  salvor lab up --like virtualbmc
-  salvor lab up --odd "links: trailing slash" --odd "moment: 503 once at /redfish/v1/Systems/m1"
-  salvor lab up --sol`,
+		Example: `  salvor-lab lab up --machines 2
+  salvor-lab lab up --like sushy-tools
+  salvor-lab lab up --like ilo5 --firmware uefi
+  salvor-lab lab up --like virtualbmc
+  salvor-lab lab up --odd "links: trailing slash" --odd "moment: 503 once at /redfish/v1/Systems/m1"
+  salvor-lab lab up --sol`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lab.Up(cmd.Context(), *spec)
 			if err != nil {
@@ -54,15 +55,15 @@ what it does, and are busy after orders, though for a shorter time. docs/lab.md 
 	f.IntVar(&spec.Machines, "machines", 1, "number of machines; 0 is right with --hosts")
 	f.IntVar(&spec.Hosts, "hosts", 0, "number of VM hosts, each a libvirt daemon in namespaces of its own behind a Redfish BMC (root only)")
 	f.BoolVar(&spec.NoDiskLocks, "no-disk-locks", false, "the hosts' QEMUs take no locks on files: nothing else protects a shared disk")
-	addEnumFlag(cmd, &spec.BMC, "bmc", "", "protocol of the BMCs: redfish or ipmi (default redfish, or what the BMCs of --like speak)", lab.Redfish, lab.IPMI)
-	addEnumFlag(cmd, &spec.Like, "like", "", "have the machines' BMCs behave like these of others: "+fmt.Sprint(personality.Names()), personality.Names()...)
+	kit.AddEnumFlag(cmd, &spec.BMC, "bmc", "", "protocol of the BMCs: redfish or ipmi (default redfish, or what the BMCs of --like speak)", lab.Redfish, lab.IPMI)
+	kit.AddEnumFlag(cmd, &spec.Like, "like", "", "have the machines' BMCs behave like these of others: "+fmt.Sprint(personality.Names()), personality.Names()...)
 	f.StringArrayVar(&spec.Odd, "odd", nil, "an oddity of the machines' Redfish BMCs, as KIND, \"KIND at /PATH\" or \"KIND at /PATH#MEMBER\" of lab/odd; repeat for more")
-	addEnumFlag(cmd, &spec.Firmware, "firmware", lab.BIOS, "bios or uefi", lab.BIOS, lab.UEFI)
+	kit.AddEnumFlag(cmd, &spec.Firmware, "firmware", lab.BIOS, "bios or uefi", lab.BIOS, lab.UEFI)
 	f.BoolVar(&spec.SOL, "sol", false, "have BMCs that speak Redfish speak IPMI too, on port 623 with the same user, with Serial over LAN")
 	f.BoolVar(&spec.Initiator, "initiator", false, "give the machines an adapter that boots from iSCSI by itself (redfish only)")
 	f.IntVar(&spec.Memory, "memory", 512, "memory of each machine in MiB")
-	addEnumFlag(cmd, &spec.Disk, "disk", lab.TenantDisk, "tenant (a small system with a forgotten password) or blank", lab.TenantDisk, lab.BlankDisk)
-	addEnumFlag(cmd, &spec.Accel, "accel", "tcg", "QEMU accelerator: tcg or kvm", "tcg", "kvm")
+	kit.AddEnumFlag(cmd, &spec.Disk, "disk", lab.TenantDisk, "tenant (a small system with a forgotten password) or blank", lab.TenantDisk, lab.BlankDisk)
+	kit.AddEnumFlag(cmd, &spec.Accel, "accel", "tcg", "QEMU accelerator: tcg or kvm", "tcg", "kvm")
 	return cmd
 }
 
