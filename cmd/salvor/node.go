@@ -31,7 +31,7 @@ Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out
   salvor node unrescue rack1-7 --wait`,
 	}
 	e.Flags(cmd)
-	cmd.AddCommand(newNodeListCommand(e), newNodeShowCommand(e), newNodeCreateCommand(e), newNodeSetCommand(e), newNodeUnsetCommand(e),
+	cmd.AddCommand(newNodeListCommand(e), newNodeShowCommand(e), newNodeCreateCommand(e), newNodeImportCommand(e), newNodeExportCommand(e), newNodeSetCommand(e), newNodeUnsetCommand(e),
 		newNodeDeleteCommand(e), newNodeValidateCommand(e), newNodeHistoryCommand(e), newNodeMaintenanceCommand(e),
 		newNodePowerCommand(e), newNodeRebootCommand(e), newNodeBootCommand(e), newNodeProbeCommand(e), newNodeBMCLogCommand(e), newNodeBMCHealthCommand(e), newRescueSSHCommand(e, "node"))
 	cmd.AddCommand(newNodeProvisionCommands(e)...)

@@ -72,7 +72,7 @@ func newNodeCreateCommand(e *kit.Endpoint) *cobra.Command {
 The command reads the value of a KEY=VALUE as JSON if it is JSON, else as text. The value under
 the key of a secret (password, token) is always text.`,
 		Example: `  salvor node create --name rack1-7 --driver redfish --driver-info redfish_address=https://10.0.0.7 \
-      --driver-info redfish_username=admin --driver-info redfish_password=... --rescue-interface agent
+      --driver-info redfish_username=admin --driver-info-file redfish_password=- --rescue-interface agent
   salvor node create --driver ipmi --driver-info ipmi_address=10.0.0.8 --property cpus=8 -f value -c uuid`,
 		RunE: e.Run(func(c *kit.Call) error {
 			if err := o.Check(c.Command); err != nil {
@@ -109,6 +109,7 @@ the key of a secret (password, token) is always text.`,
 			f.String(d.flag, "", d.usage+": JSON, a file, or - for standard input")
 		}
 	}
+	defineSecretFiles(cmd)
 	automatedCleanFlags(cmd)
 	_ = cmd.MarkFlagRequired("driver")
 	return cmd
@@ -128,15 +129,30 @@ func createFields(cmd *cobra.Command) (client.Record, error) {
 		return nil, err
 	}
 	for _, o := range objectFields {
-		args, _ := cmd.Flags().GetStringArray(o.flag)
-		if len(args) == 0 {
-			continue
-		}
-		if fields[o.field], err = parseKeyValues(cmd, o.flag, args); err != nil {
+		values, err := objectValues(cmd, o.flag)
+		if err != nil {
 			return nil, err
+		}
+		if len(values) > 0 {
+			fields[o.field] = values
 		}
 	}
 	return fields, nil
+}
+
+// objectValues are the keys of an object that flags set, those of --driver-info-file included.
+func objectValues(cmd *cobra.Command, flag string) (client.Record, error) {
+	args, _ := cmd.Flags().GetStringArray(flag)
+	values, err := parseKeyValues(cmd, flag, args)
+	if err != nil || flag != "driver-info" {
+		return values, err
+	}
+	files, _ := cmd.Flags().GetStringArray(secretFilesFlag)
+	secrets, err := readSecretFiles(cmd, files)
+	for key, text := range secrets {
+		values[key] = text.Reveal()
+	}
+	return values, err
 }
 
 // eachField hands on every plain field that a flag sets.

@@ -180,6 +180,21 @@ func chooseNodes(c *kit.Call) error {
 	return nil
 }
 
+// inParallel does something for each of n indices, atOnce at a time, and returns when all have ended.
+func inParallel(n, atOnce int, do func(i int)) {
+	slots := make(chan struct{}, atOnce)
+	for i := range n {
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots }()
+			do(i)
+		}()
+	}
+	for range atOnce {
+		slots <- struct{}{}
+	}
+}
+
 // eachNode does something for every node named or chosen, some at a time, all of them even where one fails. Of several it prints a
 // line each: many, a format with the name. one is that line where a single node was named; empty: none is printed. c.args becomes those
 // for which it did not fail.
@@ -203,19 +218,11 @@ func eachNode(c *kit.Call, one, many string, do func(ident string) error) error 
 		}
 		return err
 	}
-	results, slots := make([]chan error, len(c.Args)), make(chan struct{}, nodesAtOnce)
+	results, idents := make([]chan error, len(c.Args)), slices.Clone(c.Args)
 	for i := range results {
 		results[i] = make(chan error, 1)
 	}
-	go func() {
-		for i, ident := range slices.Clone(c.Args) {
-			slots <- struct{}{}
-			go func() {
-				results[i] <- do(ident)
-				<-slots
-			}()
-		}
-	}()
+	go inParallel(len(idents), nodesAtOnce, func(i int) { results[i] <- do(idents[i]) })
 	var failed []error
 	var done []string
 	for i, result := range results {

@@ -13,6 +13,7 @@ func newNodeSetCommand(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NODE...", Short: "Change fields of nodes", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node set rack1-7 --driver-info redfish_address=https://10.0.0.9
+  salvor node set rack1-7 --driver-info-file redfish_password=/run/secrets/bmc
   salvor node set rack1-7 --name rack2-1 --property cpus=16
   salvor node set rack1-7 --driver ipmi --reset-interfaces --driver-info ipmi_address=10.0.0.9`,
 		RunE: e.Run(func(c *kit.Call) error {
@@ -55,6 +56,7 @@ func newNodeSetCommand(e *kit.Endpoint) *cobra.Command {
 	for _, d := range documents {
 		f.String(d.flag, "", d.usage+": JSON, a file, or - for standard input")
 	}
+	defineSecretFiles(cmd)
 	automatedCleanFlags(cmd)
 	return cmd
 }
@@ -70,8 +72,7 @@ func setPatch(cmd *cobra.Command) (*patchBuilder, error) {
 		}
 	}
 	for _, o := range objectFields {
-		args, _ := cmd.Flags().GetStringArray(o.flag)
-		values, err := parseKeyValues(cmd, o.flag, args)
+		values, err := objectValues(cmd, o.flag)
 		if err != nil {
 			return nil, err
 		}

@@ -66,7 +66,8 @@ export async function machines(view) {
     const first = (markers.length - 1) * pageSize;
     shown = found.nodes.length ? `Machines ${first + 1} to ${first + found.nodes.length}` : "No machine is found";
     if (found.nodes.length) fill(list, table(found.nodes));
-    else if (all === 0) fill(list, empty(h("h2", null, "No machines yet"), h("p", null, "Enrol one: ", h("code", null, "salvor node create --driver redfish --name rack1-01"))));
+    else if (all === 0) fill(list, empty(h("h2", null, "No machines yet"), h("p", null, "Enrol one: ", h("code", null, "salvor node create --driver redfish --name rack1-01")),
+      h("p", null, "Enrol the machines of a file, in CSV, JSON or YAML: ", h("code", null, "salvor node import racks.csv --dry-run"))));
     else fill(list, empty(h("p", null, "No machines match. "), link(["machines"], null, "Show all machines")));
     const step = (text, label, key, fn) => h("button", {type: "button", "data-key": key, "aria-label": label, disabled: !fn, on: {click: fn || (() => {})}}, text);
     const turn = (fn) => async () => { fn(); await look(); say(shown); document.getElementById("list-top")?.scrollIntoView({block: "nearest"}); };
