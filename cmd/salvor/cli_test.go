@@ -155,8 +155,8 @@ func TestAsked(t *testing.T) {
 		{"node create --driver redfish --name a --driver-info redfish_password=0123 --driver-info redfish_verify_ca=false --property cpus=8 --rescue-interface agent --no-automated-clean", "",
 			`POST /v1/nodes {"automated_clean":false,"driver":"redfish","driver_info":{"redfish_password":"0123","redfish_verify_ca":false},"name":"a","properties":{"cpus":8},"rescue_interface":"agent"}`},
 		{"node create --driver redfish --driver-info redfish_password=123 --network-data -", `{"links": []}`, `POST /v1/nodes {"driver":"redfish","driver_info":{"redfish_password":"123"},"network_data":{"links":[]}}`},
-		{"node set a b --name n --extra x/y=z --reset-boot-interface", "", `PATCH /v1/nodes/a [{"op":"add","path":"/name","value":"n"},{"op":"remove","path":"/boot_interface"},{"op":"add","path":"/extra/x/y","value":"z"}]` + "\n" +
-			`PATCH /v1/nodes/b [{"op":"add","path":"/name","value":"n"},{"op":"remove","path":"/boot_interface"},{"op":"add","path":"/extra/x/y","value":"z"}]`},
+		{"node set a --name n --extra x/y=z --reset-boot-interface", "", `PATCH /v1/nodes/a [{"op":"add","path":"/name","value":"n"},{"op":"remove","path":"/boot_interface"},{"op":"add","path":"/extra/x/y","value":"z"}]`},
+		{"node set a --driver-info-file redfish_password=-", "007\nmore", `PATCH /v1/nodes/a [{"op":"add","path":"/driver_info/redfish_password","value":"007"}]`},
 		{"node set a --driver ipmi --reset-interfaces --protected", "", `PATCH /v1/nodes/a?reset_interfaces=true [{"op":"add","path":"/driver","value":"ipmi"},{"op":"add","path":"/protected","value":true}]`},
 		{"node unset a --name --rescue-interface --driver-info x", "", `PATCH /v1/nodes/a [{"op":"remove","path":"/name"},{"op":"remove","path":"/rescue_interface"},{"op":"remove","path":"/driver_info/x"}]`},
 		{"node delete a", "", "DELETE /v1/nodes/a"},

@@ -67,7 +67,7 @@ func destructionOf(cmd *cobra.Command) (destruction, bool) {
 // addQuestions has every destructive command of a tree ask first. Commands that choose nodes ask when they have chosen.
 func addQuestions(cmd *cobra.Command) {
 	_, destroys := destructionOf(cmd)
-	chooses := cmd.Flags().Lookup(whereFlag) != nil && cmd.Name() != "list"
+	chooses := cmd.Flags().Lookup(dryRunFlag) != nil && cmd.Flags().Lookup(whereFlag) != nil
 	if run := cmd.RunE; run != nil && (destroys || chooses) {
 		cmd.Flags().Bool("yes", false, "do not ask on a terminal, as: "+cmd.CommandPath()+" ... --yes")
 		if !chooses {

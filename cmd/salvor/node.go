@@ -171,23 +171,20 @@ func newNodeListCommand(e *kit.Endpoint) *cobra.Command {
 				}
 			}
 			conditions, _ := c.Flags().GetStringArray(whereFlag)
-			if err := selection(c, conditions, filter); err != nil {
+			rest, err := selection(c, conditions, filter)
+			if err != nil {
 				return err
 			}
 			q, err := l.query(c.Command, filter, c.Args)
 			if err != nil {
 				return err
 			}
-			nodes, err := c.API.Nodes(c.Context(), q)
-			if err == nil && len(nodes) == 0 {
+			records, err := listNodes(c, q, rest)
+			if err == nil && len(records) == 0 {
 				err = refuseUnknownNames(c, filter, nodeFilters)
 			}
 			if err != nil {
 				return err
-			}
-			records := make([]client.Record, len(nodes))
-			for i, n := range nodes {
-				records[i] = n.Record
 			}
 			addPowerAges(c, &l.Output, records, l.long)
 			return l.List(c.OutOrStdout(), l.shown(nodeColumns, records), records)
@@ -211,6 +208,24 @@ func newNodeListCommand(e *kit.Endpoint) *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive(f.yes, f.no)
 	}
 	return cmd
+}
+
+// listNodes reads the nodes for which the conditions hold. Where the client compares, it reads the fields that it needs, and counts what it shows.
+func listNodes(c *kit.Call, q client.Query, rest []clientCondition) ([]client.Record, error) {
+	if len(rest) == 0 {
+		return c.API.List(c.Context(), client.Nodes, q)
+	}
+	limit := q.Limit
+	if q.Limit = 0; len(q.Fields) > 0 {
+		q.Fields = append(slices.Clone(q.Fields), "name", "extra")
+	} else {
+		q.Detail = true
+	}
+	found, err := c.API.List(c.Context(), client.Nodes, q)
+	if found = matchingNodes(found, rest); limit > 0 && len(found) > limit {
+		found = found[:limit]
+	}
+	return found, err
 }
 
 func newNodeShowCommand(e *kit.Endpoint) *cobra.Command {
@@ -270,30 +285,50 @@ func newNodeDeleteCommand(e *kit.Endpoint) *cobra.Command {
 func newNodeValidateCommand(e *kit.Endpoint) *cobra.Command {
 	o := &kit.Output{}
 	cmd := &cobra.Command{
-		Use: "validate NODE", Short: "Show for each interface whether a node has all that it needs", Args: cobra.ExactArgs(1),
-		Example: "  salvor node validate rack1-7",
+		Use: "validate NODE...", Short: "Show for each interface whether nodes have all that they need", Args: cobra.ArbitraryArgs,
+		Example: "  salvor node validate rack1-7\n  salvor node validate --where state=enroll",
 		RunE: e.Run(func(c *kit.Call) error {
 			if err := o.Check(c.Command); err != nil {
 				return err
 			}
-			interfaces, err := c.API.Validate(c.Context(), c.Args[0])
-			if err != nil {
+			if len(c.Args) == 0 && !c.Flags().Changed(whereFlag) {
+				return kit.UsageErrorf(c.Command, "NODE is missing: name a node, or choose some by --%s KEY=VALUE", whereFlag)
+			}
+			if err := chooseNodes(c); err != nil {
 				return err
 			}
-			var records []client.Record
-			for name, v := range interfaces {
-				r := client.Record{"interface": name, "result": nil, "reason": v.Reason}
-				if v.Result != nil {
-					r["result"] = *v.Result
-				}
-				records = append(records, r)
+			columns, records := []string{"interface", "result", "reason"}, []client.Record{}
+			if len(c.Args) > 1 || c.Labels != nil {
+				columns = append([]string{"node"}, columns...)
 			}
-			slices.SortFunc(records, func(a, b client.Record) int { return strings.Compare(a.Text("interface"), b.Text("interface")) })
-			return o.List(c.OutOrStdout(), kit.ColumnsOf([]string{"interface", "result", "reason"}), records)
+			err := c.Each(func(ident string) error {
+				found, err := validations(c, ident)
+				records = append(records, found...)
+				return err
+			})
+			if len(c.Args) == 1 && err != nil {
+				return err
+			}
+			return kit.JoinErrors(o.List(c.OutOrStdout(), kit.ColumnsOf(columns), records), err)
 		}),
 	}
 	o.Flags(cmd)
+	defineWhere(cmd, "all nodes with KEY=VALUE instead of names, as: --where state=enroll --where extra.rack=7; may be repeated")
 	return cmd
+}
+
+// validations are the interfaces of a node, each with whether it has all that it needs.
+func validations(c *kit.Call, ident string) (records []client.Record, err error) {
+	interfaces, err := c.API.Validate(c.Context(), ident)
+	for name, v := range interfaces {
+		r := client.Record{"node": c.Label(ident), "interface": name, "result": nil, "reason": v.Reason}
+		if v.Result != nil {
+			r["result"] = *v.Result
+		}
+		records = append(records, r)
+	}
+	slices.SortFunc(records, func(a, b client.Record) int { return strings.Compare(a.Text("interface"), b.Text("interface")) })
+	return records, err
 }
 
 func newNodeHistoryCommand(e *kit.Endpoint) *cobra.Command {

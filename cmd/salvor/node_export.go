@@ -86,10 +86,12 @@ func exportedNodes(c *kit.Call) (out []client.Record, err error) {
 	conditions, _ := c.Flags().GetStringArray(whereFlag)
 	if len(c.Args) == 0 {
 		filter := url.Values{"include_children": {"true"}}
-		if err := selection(c, conditions, filter); err != nil {
+		rest, err := selection(c, conditions, filter)
+		if err != nil {
 			return nil, err
 		}
-		return c.API.List(c.Context(), client.Nodes, client.Query{Filter: filter, Detail: true})
+		all, err := c.API.List(c.Context(), client.Nodes, client.Query{Filter: filter, Detail: true})
+		return matchingNodes(all, rest), err
 	}
 	if len(conditions) > 0 {
 		return nil, kit.UsageErrorf(c.Command, "name nodes or give --%s, not both", whereFlag)

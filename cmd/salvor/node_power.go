@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -139,11 +140,19 @@ func newBootDeviceShowCommand(e *kit.Endpoint) *cobra.Command {
 func newBootDeviceSetCommand(e *kit.Endpoint) *cobra.Command {
 	var persistent bool
 	cmd := &cobra.Command{
-		Use: "set NODE DEVICE", Short: "Set the boot device of a machine", Args: cobra.ExactArgs(2),
+		Use: "set NODE... DEVICE", Short: "Set the boot device of machines",
 		Example: `  salvor node boot device set rack1-7 pxe
+  salvor node boot device set --where extra.rack=7 pxe
   salvor node boot device set rack1-7 disk --persistent`,
-		RunE: e.Run(func(c *kit.Call) error { return c.API.SetBootDevice(c.Context(), c.Args[0], c.Args[1], persistent) }),
+		RunE: e.Run(func(c *kit.Call) error {
+			device := c.Args[len(c.Args)-1]
+			c.Args = c.Args[:len(c.Args)-1]
+			return eachNode(c, "", "%s: boots from "+strings.ReplaceAll(device, "%", "%%"), func(ident string) error {
+				return c.API.SetBootDevice(c.Context(), ident, device, persistent)
+			})
+		}),
 	}
+	selectNodesBefore(cmd, 1)
 	cmd.Flags().BoolVar(&persistent, "persistent", false, "set it for all boots, not only for the next")
 	return cmd
 }

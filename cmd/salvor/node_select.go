@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,19 +27,60 @@ const (
 	chosenShown = 100
 )
 
-// selectNodes lets a command take either names or --where.
-func selectNodes(cmd *cobra.Command) {
+// dryRunFlag shows which nodes a command would choose.
+const dryRunFlag = "dry-run"
+
+// selectNodes lets a command take either names, which may be patterns, or --where.
+func selectNodes(cmd *cobra.Command) { selectNodesBefore(cmd, 0) }
+
+// selectNodesBefore is selectNodes for a command that takes further arguments behind the nodes.
+func selectNodesBefore(cmd *cobra.Command, more int) {
 	defineWhere(cmd, "all nodes with KEY=VALUE instead of names, as: "+
-		"--where state=active --where resource-class=gold; the keys are the filters of salvor node list; may be repeated")
+		"--where state=active --where name='rack1-*' --where extra.rack=7; the other keys are the filters of salvor node list; may be repeated")
+	cmd.Flags().Bool(dryRunFlag, false, "print which nodes are chosen, and do nothing")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		switch chosen := cmd.Flags().Changed(whereFlag); {
-		case chosen && len(args) > 0:
+		case chosen && len(args) > more:
 			return fmt.Errorf("name nodes or give --%s, not both", whereFlag)
-		case !chosen && len(args) == 0:
-			return fmt.Errorf("requires at least 1 arg: name a node, or choose some by --%s KEY=VALUE", whereFlag)
+		case !chosen && len(args) <= more:
+			return fmt.Errorf("requires at least %d arg: name a node, or choose some by --%s KEY=VALUE", more+1, whereFlag)
+		case len(args) < more:
+			return fmt.Errorf("requires %d arg behind --%s", more, whereFlag)
 		}
 		return nil
 	}
+}
+
+// clientCondition is a condition that the API has no filter for: the client compares the records.
+type clientCondition struct{ field, key, pattern string }
+
+// isClientKey tells whether a key of --where is one that the client compares: name, or extra.KEY.
+func isClientKey(key string) bool { return key == "name" || strings.HasPrefix(key, "extra.") }
+
+// holds compares a record, whose field may be a text, a number or a bool, with the pattern.
+func (w clientCondition) holds(r client.Record) bool {
+	v := r[w.field]
+	if w.key != "" {
+		inner, _ := v.(map[string]any)
+		if v = inner[w.key]; v == nil {
+			return false
+		}
+	}
+	fits, err := path.Match(w.pattern, fmt.Sprint(v))
+	return err == nil && fits
+}
+
+// isPattern tells whether a word is a pattern for names. No node is called so, because names are DNS names.
+func isPattern(word string) bool { return strings.ContainsAny(word, "*?[") }
+
+// matchingNodes are the records for which all conditions hold.
+func matchingNodes(records []client.Record, conditions []clientCondition) (out []client.Record) {
+	for _, r := range records {
+		if !slices.ContainsFunc(conditions, func(w clientCondition) bool { return !w.holds(r) }) {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // defineWhere defines --where, which completes its keys, and the values of those that have few.
@@ -52,6 +94,7 @@ func defineWhere(cmd *cobra.Command, usage string) {
 			for _, key := range slices.Sorted(maps.Keys(keys)) {
 				out = append(out, key+"=")
 			}
+			out = append(out, "name=", "extra.")
 			return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		}
 		values := slices.Clone(nodeFilterValues(keys[key]))
@@ -116,61 +159,93 @@ func selectionKeys() map[string]string {
 	return keys
 }
 
-// selection adds the conditions of --where to out.
-func selection(c *kit.Call, conditions []string, out url.Values) error {
-	keys := selectionKeys()
+// selection adds the conditions of --where to out, and gives those that the client compares.
+func selection(c *kit.Call, conditions []string, out url.Values) (rest []clientCondition, err error) {
 	for _, condition := range conditions {
 		key, value, ok := strings.Cut(condition, "=")
-		key = strings.ReplaceAll(strings.TrimSpace(key), "_", "-")
-		parameter, known := keys[key]
-		switch {
-		case !ok:
-			return kit.UsageErrorf(c.Command, "--%s %s: want KEY=VALUE", whereFlag, condition)
-		case !known:
-			return kit.UsageErrorf(c.Command, "--%s %s: unknown key %q; %s", whereFlag, condition, key, problem.WantOneOf(slices.Collect(maps.Keys(keys))))
-		case out.Has(parameter):
-			return kit.UsageErrorf(c.Command, "--%s %s: %s is given twice", whereFlag, condition, key)
-		}
-		if isBool := slices.ContainsFunc(nodeChoices, func(f nodeChoice) bool { return f.parameter == parameter }); isBool {
-			on, err := strconv.ParseBool(strings.ToLower(value))
-			if err != nil {
-				return kit.UsageErrorf(c.Command, "--%s %s: want true or false", whereFlag, condition)
+		if key = strings.TrimSpace(key); !ok || !isClientKey(key) {
+			if err := addFilter(c, condition, out); err != nil {
+				return nil, err
 			}
-			value = strconv.FormatBool(on)
+			continue
 		}
-		if err := checkNodeFilter(c.Command, "--"+whereFlag+" "+key, parameter, value); err != nil {
-			return err
+		if _, err := path.Match(value, ""); err != nil {
+			return nil, kit.UsageErrorf(c.Command, "--%s %s: want a pattern with *, ? and [a-z]: %w", whereFlag, condition, err)
 		}
-		out.Set(parameter, value)
+		field, inner, _ := strings.Cut(key, ".")
+		rest = append(rest, clientCondition{field, inner, value})
 	}
+	return rest, nil
+}
+
+// addFilter adds a condition that the API compares.
+func addFilter(c *kit.Call, condition string, out url.Values) error {
+	keys := selectionKeys()
+	key, value, ok := strings.Cut(condition, "=")
+	key = strings.ReplaceAll(strings.TrimSpace(key), "_", "-")
+	parameter, known := keys[key]
+	switch {
+	case !ok:
+		return kit.UsageErrorf(c.Command, "--%s %s: want KEY=VALUE", whereFlag, condition)
+	case !known:
+		return kit.UsageErrorf(c.Command, "--%s %s: unknown key %q; %s", whereFlag, condition, key, problem.WantOneOf(append(slices.Collect(maps.Keys(keys)), "name", "extra.KEY")))
+	case out.Has(parameter):
+		return kit.UsageErrorf(c.Command, "--%s %s: %s is given twice", whereFlag, condition, key)
+	}
+	if isBool := slices.ContainsFunc(nodeChoices, func(f nodeChoice) bool { return f.parameter == parameter }); isBool {
+		on, err := strconv.ParseBool(strings.ToLower(value))
+		if err != nil {
+			return kit.UsageErrorf(c.Command, "--%s %s: want true or false", whereFlag, condition)
+		}
+		value = strconv.FormatBool(on)
+	}
+	if err := checkNodeFilter(c.Command, "--"+whereFlag+" "+key, parameter, value); err != nil {
+		return err
+	}
+	out.Set(parameter, value)
 	return nil
 }
 
-// chooseNodes replaces the arguments by the UUIDs of the nodes that --where chooses, and shows their names.
+// chooseNodes replaces the arguments by the UUIDs of the nodes that --where or patterns of names choose, and shows their names.
 func chooseNodes(c *kit.Call) error {
 	conditions, _ := c.Flags().GetStringArray(whereFlag)
-	if len(conditions) == 0 {
+	patterns := c.Args
+	if len(conditions) == 0 && !slices.ContainsFunc(patterns, isPattern) {
 		return nil
 	}
 	filter := url.Values{}
-	if err := selection(c, conditions, filter); err != nil {
+	rest, err := selection(c, conditions, filter)
+	if err != nil {
 		return err
 	}
-	nodes, err := c.API.Nodes(c.Context(), client.Query{Filter: filter, Fields: []string{"uuid", "name", "provision_state"}})
+	fields := []string{"uuid", "name", "provision_state"}
+	if slices.ContainsFunc(rest, func(w clientCondition) bool { return w.field == "extra" }) {
+		fields = append(fields, "extra")
+	}
+	nodes, err := c.API.List(c.Context(), client.Nodes, client.Query{Filter: filter, Fields: fields})
 	if err == nil && len(nodes) == 0 {
 		err = refuseUnknownNames(c, filter, nodeFilters)
 	}
 	if err != nil {
 		return err
 	}
-	if len(nodes) == 0 {
-		return fmt.Errorf("no node has %s", kit.StripControlChars(strings.Join(conditions, " and ")))
+	if len(patterns) > 0 {
+		nodes = slices.DeleteFunc(nodes, func(n client.Record) bool {
+			return !slices.ContainsFunc(patterns, func(p string) bool {
+				fits, err := path.Match(p, n.Text("name"))
+				return p == n.Text("name") || p == n.Text("uuid") || err == nil && fits
+			})
+		})
+	}
+	if nodes = matchingNodes(nodes, rest); len(nodes) == 0 {
+		return fmt.Errorf("no node has %s", kit.StripControlChars(strings.Join(append(conditions, patterns...), " and ")))
 	}
 	c.Args, c.Labels = nil, map[string]string{}
 	for i, n := range nodes {
-		c.Args, c.Labels[n.UUID] = append(c.Args, n.UUID), kit.StripControlChars(n.Label())
+		id := n.Text("uuid")
+		c.Args, c.Labels[id] = append(c.Args, id), kit.StripControlChars(kit.FirstOf(n.Text("name"), id))
 		if i < chosenShown {
-			c.Say("chosen: %s (%s)", c.Labels[n.UUID], kit.StripControlChars(n.ProvisionState))
+			c.Say("chosen: %s (%s)", c.Labels[id], kit.StripControlChars(n.Text("provision_state")))
 		}
 	}
 	if rest := len(nodes) - chosenShown; rest > 0 {
@@ -201,6 +276,15 @@ func inParallel(n, atOnce int, do func(i int)) {
 func eachNode(c *kit.Call, one, many string, do func(ident string) error) error {
 	if err := chooseNodes(c); err != nil {
 		return err
+	}
+	if dry, _ := c.Flags().GetBool(dryRunFlag); dry {
+		for _, ident := range c.Args {
+			if c.Labels == nil {
+				c.Say("chosen: %s", c.Label(ident))
+			}
+		}
+		c.Args = nil
+		return nil
 	}
 	names := make([]string, len(c.Args))
 	for i, ident := range c.Args {

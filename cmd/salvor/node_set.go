@@ -11,9 +11,9 @@ import (
 
 func newNodeSetCommand(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "set NODE...", Short: "Change fields of nodes", Args: cobra.MinimumNArgs(1),
+		Use: "set NODE...", Short: "Change fields of nodes",
 		Example: `  salvor node set rack1-7 --driver-info redfish_address=https://10.0.0.9
-  salvor node set rack1-7 --driver-info-file redfish_password=/run/secrets/bmc
+  salvor node set --where extra.rack=7 --driver-info-file redfish_password=/run/secrets/bmc
   salvor node set rack1-7 --name rack2-1 --property cpus=16
   salvor node set rack1-7 --driver ipmi --reset-interfaces --driver-info ipmi_address=10.0.0.9`,
 		RunE: e.Run(func(c *kit.Call) error {
@@ -29,7 +29,7 @@ func newNodeSetCommand(e *kit.Endpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Each(func(ident string) error {
+			return eachNode(c, "", "%s: changed", func(ident string) error {
 				_, err := c.API.PatchNode(c.Context(), ident, operations, reset)
 				return err
 			})
@@ -57,6 +57,7 @@ func newNodeSetCommand(e *kit.Endpoint) *cobra.Command {
 		f.String(d.flag, "", d.usage+": JSON, a file, or - for standard input")
 	}
 	defineSecretFiles(cmd)
+	selectNodes(cmd)
 	automatedCleanFlags(cmd)
 	return cmd
 }
@@ -85,7 +86,7 @@ func setPatch(cmd *cobra.Command) (*patchBuilder, error) {
 
 func newNodeUnsetCommand(e *kit.Endpoint) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "unset NODE...", Short: "Reset fields of nodes to their defaults", Args: cobra.MinimumNArgs(1),
+		Use: "unset NODE...", Short: "Reset fields of nodes to their defaults",
 		Example: `  salvor node unset rack1-7 --driver-info redfish_system_id --instance-uuid
   salvor node unset rack1-7 --rescue-interface`,
 		RunE: e.Run(func(c *kit.Call) error {
@@ -93,12 +94,13 @@ func newNodeUnsetCommand(e *kit.Endpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Each(func(ident string) error {
+			return eachNode(c, "", "%s: changed", func(ident string) error {
 				_, err := c.API.PatchNode(c.Context(), ident, operations, false)
 				return err
 			})
 		}),
 	}
+	selectNodes(cmd)
 	for _, flag := range unsettableFlags() {
 		cmd.Flags().Bool(flag, false, "unset "+fieldOf(flag))
 	}

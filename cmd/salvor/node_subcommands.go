@@ -155,10 +155,24 @@ func (p subcommandSpec) command(e *kit.Endpoint, at client.Collection, example s
 	if p.shows || p.columns != nil {
 		o.Flags(cmd)
 	}
+	if p.takesMany(at) {
+		cmd.Use += "..."
+		selectNodes(cmd)
+		cmd.RunE = e.Run(func(c *kit.Call) error {
+			return eachNode(c, "", "%s: accepted: "+p.words, func(ident string) error {
+				return p.run(&kit.Call{Command: c.Command, API: c.API, Args: []string{ident}}, o, at)
+			})
+		})
+	}
 	if p.flags != nil {
 		p.flags(cmd)
 	}
 	return cmd
+}
+
+// takesMany tells whether the command is an order that names nodes only.
+func (p subcommandSpec) takesMany(at client.Collection) bool {
+	return at == client.Nodes && p.args == "NODE" && p.method != "" && p.flags == nil
 }
 
 func (p subcommandSpec) run(c *kit.Call, o *kit.Output, at client.Collection) error {

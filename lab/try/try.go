@@ -20,9 +20,9 @@ import (
 	"salvor/client"
 	"salvor/diagnose"
 	"salvor/host"
-	"salvor/metal"
 	"salvor/lab/sim"
 	"salvor/lab/sim/fleet"
+	"salvor/metal"
 )
 
 // Config of a trial.

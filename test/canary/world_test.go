@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"salvor/driver/drivertest"
-	"salvor/secret"
 	"salvor/lab/sim"
+	"salvor/secret"
 	"salvor/store/storetest"
 	"salvor/test/fixture"
 	"salvor/test/must"

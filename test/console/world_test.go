@@ -14,8 +14,8 @@ import (
 
 	"salvor/client"
 	"salvor/host"
-	"salvor/secret"
 	"salvor/lab/sim"
+	"salvor/secret"
 	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"

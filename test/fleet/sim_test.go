@@ -43,29 +43,32 @@ func rehearse(t *testing.T, s *program.Server, words ...string) (map[string]any,
 	return summary, said.String()
 }
 
-// TestSimulated enrolls a simulated fleet behind Redfish BMCs, part of it in rescue or waiting in one by boot media of
-// the control plane, takes it over in a second run, and removes it.
-func TestSimulated(t *testing.T) {
+// rescuable is a control plane that can rescue simulated machines. Its ramdisk is never run.
+func rescuable(t *testing.T) *program.Server {
+	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"kernel", "initramfs"} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("not run here "), 512), 0o600))
 	}
 	// Boot media are fetched at an address that must be known before the server listens.
 	var server atomic.Pointer[url.URL]
-	door := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server.Load()) }})
-	t.Cleanup(door.Close)
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server.Load()) }})
+	t.Cleanup(proxy.Close)
 	s := program.Serve(t, fmt.Sprintf(`[conductor]
 sync_power_state_interval = 1
 rescue_kernel = %[1]s/kernel
 rescue_ramdisk = %[1]s/initramfs
 [service_catalog]
 endpoint_override = %[2]s
-`, dir, door.URL))
-	at, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Store(at)
+`, dir, proxy.URL))
+	server.Store(must.Get(url.Parse(s.URL))(t))
+	return s
+}
+
+// TestSimulated enrolls a simulated fleet behind Redfish BMCs, part of it in rescue or waiting in one by boot media of
+// the control plane, takes it over in a second run, and removes it.
+func TestSimulated(t *testing.T) {
+	s := rescuable(t)
 	words := []string{"--nodes", "30", "--seed", "5", "--rescue", "0.3", "--hold", "0.3", "--boot-time", "50ms", "--heartbeat", "1s", "--for", "3s"}
 	var rescued, held float64
 	for run := range 2 {

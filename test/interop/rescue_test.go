@@ -16,8 +16,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/services"
 
-	"salvor/secret"
 	"salvor/lab/sim"
+	"salvor/secret"
 	"salvor/test/must"
 	"salvor/test/program"
 )

@@ -19,9 +19,9 @@ import (
 	"salvor/compute"
 	"salvor/host"
 	"salvor/hypervisor"
+	"salvor/lab/sim"
 	"salvor/problem"
 	"salvor/secret"
-	"salvor/lab/sim"
 )
 
 // lies are the ways in which an operator, or a false report to an operator, says that a host is off while it is alive. The control

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"salvor/secret"
 	"salvor/lab/sim"
+	"salvor/secret"
 	"salvor/test/must"
 )
 

@@ -23,8 +23,8 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"salvor/secret"
 	"salvor/lab/sim"
+	"salvor/secret"
 	"salvor/test/must"
 	"salvor/test/program"
 )

@@ -34,12 +34,23 @@ var outputFormats = []string{"table", "json", "yaml", "value", "csv", "shell"}
 func (o *Output) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.Format, "format", "f", "table", "table, json, yaml, value, csv or shell (shell: of one record)")
+	aliasFormat(cmd)
 	CompleteFlag(cmd, "format", func() []string { return outputFormats })
 	f.StringSliceVarP(&o.Columns, "column", "c", nil, "print only this column; may be repeated")
 	f.IntVar(&o.maxWidth, "max-width", 0, "table: fold cells so that lines have at most this many characters; 0: do not fold")
 	f.BoolVar(&o.noIndent, "noindent", false, "json: print it on one line")
 	f.StringVar(&o.prefix, "prefix", "", "shell: put this before the name of each variable")
 	f.StringVar(&o.quote, "quote", "nonnumeric", "csv: which cells are quoted: all, minimal, none or nonnumeric")
+}
+
+// aliasFormat takes -o for -f, as kubectl has it. Help does not show the alias.
+func aliasFormat(cmd *cobra.Command) {
+	format := cmd.Flags().Lookup("format")
+	if cmd.Flags().ShorthandLookup("o") != nil {
+		return
+	}
+	cmd.Flags().VarP(format.Value, "output", "o", format.Usage)
+	_ = cmd.Flags().MarkHidden("output")
 }
 
 // Check refuses a form that does not exist, or that the command cannot print, as wrong usage.

@@ -8,6 +8,7 @@ type TextFormat string
 // Flag defines -f. more says what is special about the JSON; empty: nothing is.
 func (f *TextFormat) Flag(cmd *cobra.Command, more string) {
 	cmd.Flags().StringVarP((*string)(f), "format", "f", "text", "text (or table) or json"+more)
+	aliasFormat(cmd)
 }
 
 // Check refuses any other format as wrong usage.
